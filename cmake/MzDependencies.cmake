@@ -1,0 +1,44 @@
+# The libraries, as imported targets: PkgConfig::URING XXHASH LZ4 ZSTD JANSSON NCURSES CMOCKA,
+# and of llama.cpp: mz::ggml-headers (headers only), mz::ggml-base, mz::ggml-cpu, mz::ggml, mz::llama.
+
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(LZ4 REQUIRED IMPORTED_TARGET liblz4)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(NCURSES REQUIRED IMPORTED_TARGET ncursesw)
+if(MZ_TESTS)
+  pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+endif()
+
+# Rooms that are built against llama.cpp only.
+set(MZ_LLAMA_ROOMS src/engine/cpu src/ggml bench examples)
+
+set(MZ_HAVE_LLAMA OFF)
+if(MZ_LLAMA_DIR)
+  if(NOT EXISTS "${MZ_LLAMA_DIR}/include/ggml-backend-impl.h")
+    message(FATAL_ERROR "MZ_LLAMA_DIR=${MZ_LLAMA_DIR} has no include/ggml-backend-impl.h (scripts/llama.sh prints such a folder)")
+  endif()
+  set(MZ_HAVE_LLAMA ON)
+  add_library(mz_ggml_headers INTERFACE)
+  target_include_directories(mz_ggml_headers SYSTEM INTERFACE "${MZ_LLAMA_DIR}/include")
+  target_compile_definitions(mz_ggml_headers INTERFACE GGML_SHARED GGML_BACKEND_SHARED)
+  add_library(mz::ggml-headers ALIAS mz_ggml_headers)
+
+  # Programs of this tree (tests, bench) link to these. The plugin does not: its symbols are those
+  # of the program that loads it.
+  foreach(lib ggml-base ggml-cpu ggml llama llama-common)
+    set(file "${MZ_LLAMA_DIR}/bin/lib${lib}.so")
+    if(EXISTS "${file}")
+      add_library(mz::${lib} SHARED IMPORTED GLOBAL)
+      set_target_properties(mz::${lib} PROPERTIES IMPORTED_LOCATION "${file}"
+                            INTERFACE_LINK_LIBRARIES mz_ggml_headers)
+    endif()
+  endforeach()
+  if(NOT TARGET mz::llama)
+    message(STATUS "MZ_LLAMA_DIR has no bin/libllama.so: programs on libllama are left out")
+  endif()
+else()
+  message(STATUS "MZ_LLAMA_DIR is not set: the plugin, the CPU engine and the bench are left out")
+endif()
