@@ -59,3 +59,7 @@ cpu_key() {
     { uname -m; grep -m1 -E '^(flags|Features)' /proc/cpuinfo | tr ' ' '\n' |
         grep -E '^(avx|amx|fma|f16c|bmi|sse|asimd|sve|i8mm|bf16|fphp)' | sort -u; } | sha256sum | cut -c1-8
 }
+
+# What the other scripts find where: the virtual environment's interpreter and the models.
+MZ_PYTHON=$MZ_CACHE/venv/bin/python
+MZ_MODELS=$MZ_CACHE/models

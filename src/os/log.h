@@ -1,0 +1,24 @@
+/* Messages to the user, on standard error, one line each: "mzcache: text".
+ * MZ_LOG = error | warn | info (default) | debug. Never holds content of a conversation. Safe from any thread. */
+#ifndef MZ_OS_LOG_H
+#define MZ_OS_LOG_H
+
+enum mz_log_level { MZ_LOG_ERROR, MZ_LOG_WARN, MZ_LOG_INFO, MZ_LOG_DEBUG };
+
+void mz_log(enum mz_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same, but only the first time that this place is reached: for fallbacks that are said once. */
+#define mz_log_once(level, ...)                                                                              \
+    do {                                                                                                     \
+        static _Atomic int said_;                                                                            \
+        if (!__atomic_exchange_n((int *)&said_, 1, __ATOMIC_RELAXED))                                        \
+            mz_log(level, __VA_ARGS__);                                                                      \
+    } while (0)
+
+/* The text of an errno (positive or negative) in the thread's own buffer. */
+const char *mz_log_errno(int err);
+
+/* Where messages go instead of standard error (tests, host applications); NULL restores it. */
+void mz_log_sink(void (*sink)(enum mz_log_level level, const char *text, void *user), void *user);
+
+#endif

@@ -1,0 +1,32 @@
+/* What the machine and our cgroup can still give: the figures behind limits and headroom.
+ * Read from /proc and /sys through os/text.h, so tests replace the files by a folder (MZ_SYSROOT). No locks. */
+#ifndef MZ_OS_MACHINE_H
+#define MZ_OS_MACHINE_H
+
+#include <stdint.h>
+
+struct mz_machine_memory {
+    uint64_t total_bytes;          /* MemTotal */
+    uint64_t available_bytes;      /* MemAvailable */
+    uint64_t free_bytes;           /* MemFree */
+    uint64_t swap_total_bytes, swap_free_bytes;
+};
+
+/* /proc/meminfo. -EIO, -EBADMSG when malformed. */
+int mz_machine_memory(struct mz_machine_memory *ret);
+
+/* Bytes that may still be charged to our cgroup and all its ancestors, v1 and v2: the least of limit - current
+ * (memory.max and memory.high both count; inactive file pages of the group count as available). UINT64_MAX when
+ * nothing limits us. -EIO when the cgroup files cannot be read. */
+int mz_machine_cgroup_headroom(uint64_t *ret_bytes);
+
+/* The tightest limit itself and what is charged to that group; UINT64_MAX, 0 without one. */
+int mz_machine_cgroup_limit(uint64_t *ret_limit, uint64_t *ret_current);
+
+/* Anonymous resident and swapped bytes of this process, and resident file pages (/proc/self/status). */
+struct mz_process_memory {
+    uint64_t rss_anon_bytes, rss_file_bytes, swap_bytes;
+};
+int mz_machine_process(struct mz_process_memory *ret);
+
+#endif

@@ -1,0 +1,24 @@
+/* Small text files of /proc and /sys, and the folder that replaces "/" in tests.
+ * Every call is safe from any thread; files are read whole and closed again. */
+#ifndef MZ_OS_TEXT_H
+#define MZ_OS_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Prefixes an absolute path with $MZ_SYSROOT if that is set. -ENAMETOOLONG. */
+int mz_os_rooted(const char *path, char *buf, size_t size);
+
+/* Reads up to size - 1 bytes and ends them with NUL. Returns their number or negative errno. */
+int64_t mz_os_read_text(const char *path, char *buf, size_t size);
+
+/* Writes the whole text to an existing file. 0 or negative errno. */
+int mz_os_write_text(const char *path, const char *text);
+
+/* The number behind "key" at the start of a line ("MemTotal:", "high"), times its unit (kB). -ENOENT, -EBADMSG. */
+int mz_os_find_number(const char *text, const char *key, uint64_t *ret);
+
+/* A whole decimal number, "max" gives UINT64_MAX. -EBADMSG. */
+int mz_os_parse_number(const char *text, uint64_t *ret);
+
+#endif
