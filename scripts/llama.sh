@@ -19,7 +19,7 @@ if [[ ${MZ_LLAMA_DL:-0} == 1 ]]; then
 fi
 # The AMX header of gcc 12 tells the compiler that loading a tile configuration reads 8 of its 64 bytes. The
 # stores of the rest are then removed, and the first matrix product dies of an illegal instruction.
-if cc -march=native -dM -E - </dev/null 2>/dev/null | grep -q __AMX_TILE__; then
+if cc -march=native -dM -E - </dev/null 2>/dev/null | grep __AMX_TILE__ >/dev/null; then
     FLAGS+=("-DCMAKE_PROJECT_ggml_INCLUDE=$MZ_ROOT/cmake/llama-no-amx.cmake")
 fi
 key=$(printf '%s\n' "$VERSION" "${FLAGS[@]##*/}" "$(cpu_key)" "$(cc -dumpfullversion)" | sha256sum | cut -c1-12)
