@@ -1,5 +1,6 @@
 /* What the machine and our cgroup can still give: the figures behind limits and headroom.
- * Read from /proc and /sys through os/text.h, so tests replace the files by a folder (MZ_SYSROOT). No locks. */
+ * Read from /proc and /sys through os/text.h, so tests replace the files by a folder (MZ_SYSROOT). No locks; every call
+ * is safe from any thread and blocks only as long as the kernel takes to print the files. */
 #ifndef MZ_OS_MACHINE_H
 #define MZ_OS_MACHINE_H
 
@@ -12,18 +13,22 @@ struct mz_machine_memory {
     uint64_t swap_total_bytes, swap_free_bytes;
 };
 
-/* /proc/meminfo. -EIO, -EBADMSG when malformed. */
+/* /proc/meminfo. -EIO when it cannot be read, -EBADMSG when malformed (a figure missing or no number, or free and
+ * available larger than all). Swap figures may be missing: 0. */
 int mz_machine_memory(struct mz_machine_memory *ret);
 
 /* Bytes that may still be charged to our cgroup and all its ancestors, v1 and v2: the least of limit - current
  * (memory.max and memory.high both count; inactive file pages of the group count as available). UINT64_MAX when
- * nothing limits us. -EIO when the cgroup files cannot be read. */
+ * nothing limits us. -EIO when the cgroup files cannot be read, -EBADMSG when malformed. Of a container only the part
+ * of the tree that is mounted in it is seen. */
 int mz_machine_cgroup_headroom(uint64_t *ret_bytes);
 
-/* The tightest limit itself and what is charged to that group; UINT64_MAX, 0 without one. */
+/* The tightest limit itself and what is charged to that group (page cache and all); UINT64_MAX, 0 without one. Tightest
+ * is the smallest limit, not the smallest headroom. Errors as above. */
 int mz_machine_cgroup_limit(uint64_t *ret_limit, uint64_t *ret_current);
 
-/* Anonymous resident and swapped bytes of this process, and resident file pages (/proc/self/status). */
+/* Anonymous resident and swapped bytes of this process, and resident file pages (/proc/self/status; the real one where
+ * MZ_SYSROOT has none). -EIO, -EBADMSG. */
 struct mz_process_memory {
     uint64_t rss_anon_bytes, rss_file_bytes, swap_bytes;
 };
