@@ -23,9 +23,9 @@
 
 struct mz_store;
 
-/* Remembers where the file is to be made and opens nothing. `folder` NULL: $MZ_SWAP_FOLDER, else
- * $XDG_CACHE_HOME/mzcache, else $HOME/.cache/mzcache, else /var/tmp. `force`: also where the folder lies in
- * memory. -ENOMEM, -ENAMETOOLONG. */
+/* Remembers where the file is to be made and opens nothing. `folder` NULL or "": $MZ_SWAP_FOLDER, else
+ * $XDG_CACHE_HOME/mzcache, else $HOME/.cache/mzcache, and should no file be possible there, /var/tmp.
+ * `force`: also where the folder lies in memory. -ENOMEM, -ENAMETOOLONG. */
 int mz_store_create(const char *folder, bool force, struct mz_store **ret);
 
 /* Closes the file; its blocks are gone with it. Nothing is in flight and nobody calls any more. NULL
@@ -37,8 +37,9 @@ void mz_store_destroy(struct mz_store *store);
  * mz_file_open_swap() gave (-EMEDIUMTYPE: the folder lies in memory), and then the next call tries again. */
 int mz_store_alloc(struct mz_store *store, uint64_t bytes, uint64_t *ret_offset);
 
-/* Gives a range back: what mz_store_alloc() gave, or any part of it at multiples of 4096. Its blocks are used
- * again first, and stay on disk until then or until mz_store_punch(). Cannot fail. */
+/* Gives a range back: what mz_store_alloc() gave, or any part of it at multiples of 4096. Nothing is in
+ * flight there. Its blocks are used again and stay on disk until then or until mz_store_punch(). Cannot
+ * fail. */
 void mz_store_free(struct mz_store *store, uint64_t offset, uint64_t bytes);
 
 /* The file, for I/O: the same pointer from the first successful mz_store_alloc() on; NULL before. */
@@ -55,7 +56,8 @@ void mz_store_note_written(struct mz_store *store, uint64_t bytes);
  * lock held. */
 void mz_store_punch(struct mz_store *store);
 
-/* The folder where the file lies or will lie, for messages. Lives as long as the store. */
+/* The folder where the file lies or will lie, for messages. The text lives as long as the store. Takes no
+ * lock. */
 const char *mz_store_folder(const struct mz_store *store);
 
 #endif
