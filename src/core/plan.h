@@ -1,5 +1,5 @@
 /* The plan: which units leave memory next, and where each goes. A pure function of sizes, times and what is
- * evicted already; it allocates nothing, locks nothing and takes time linear in the number of candidates.
+ * evicted already; it allocates nothing, locks nothing and takes time about linear in the number of candidates.
  *
  * Two restore paths run at once: storage (model files and the swap file) and the stack (compressed KV in
  * memory). How much will be asked for in the end is unknown, so every step must leave the two paths with
