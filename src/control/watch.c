@@ -1,0 +1,421 @@
+/* The memory watch of this process: the adapter between core and src/pressure.
+ *
+ * The pressure thread calls the functions of `host` below; they call core, which has its own locks. The figures for the
+ * evicting speed belong to the pressure thread alone. Options are read, changed and written back under `lock`, so that two
+ * settings at once do not undo each other. */
+#include "control/watch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control/client.h"
+#include "control/size.h"
+#include "core/core.h"
+#include "os/log.h"
+#include "os/os.h"
+#include "pressure/pressure.h"
+
+#define PEER_MS 300 /* a peer that does not answer within that time has nothing to give */
+
+struct mz_watch {
+    struct mz_core *core;
+    struct mz_pressure *pressure; /* written once, before anyone else sees the watch */
+    pthread_mutex_t lock;         /* options */
+    uint64_t evict_bytes_per_s;   /* the pressure thread's; 0: not measured */
+};
+
+/* ------------------------------------------------------------------------------------------------- what pressure asks */
+
+/* Core keeps the last use on the clock that goes on in suspend; the policy wants the one that does not. The time since
+ * then is the same on both as long as the machine did not sleep, and after a sleep too long is the safe side: idle. */
+static uint64_t to_monotonic(uint64_t boottime_ns)
+{
+    uint64_t boottime = mz_os_boottime_ns(), now = mz_os_now_ns();
+
+    if (boottime_ns == 0)
+        return 0;
+    uint64_t since = boottime > boottime_ns ? boottime - boottime_ns : 0;
+    return now > since ? now - since : 1;
+}
+
+static int facts(void *user, struct mz_policy_facts *ret)
+{
+    struct mz_watch *watch = user;
+    struct mz_core_status status;
+    uint64_t clean = 0, resident = 0;
+
+    mz_core_status(watch->core, &status);
+    for (int i = 0; i < MZ_KIND_SCRATCH; i++) {
+        clean += status.kind[i].clean_bytes;
+        resident += status.kind[i].resident_bytes;
+    }
+    *ret = (struct mz_policy_facts){
+        .total_bytes = status.total_bytes,
+        .remaining_bytes = status.remaining_bytes,
+        .floor_bytes = status.floor_bytes,
+        .dirty_bytes = resident > clean ? resident - clean : 0,
+        .limit_bytes = status.limit_bytes,
+        .last_use_ns = to_monotonic(status.last_use_ns),
+        .evict_bytes_per_s = watch->evict_bytes_per_s,
+        .computing = status.computing,
+    };
+    return 0;
+}
+
+static void learn(struct mz_watch *watch, const struct mz_evict_report *report)
+{
+    if (report->freed_bytes >= UINT64_C(16) << 20 && report->ms > 0)
+        watch->evict_bytes_per_s = (uint64_t)((double)report->freed_bytes / report->ms * 1000.0);
+}
+
+static int evict(void *user, uint64_t bytes, const char *why)
+{
+    struct mz_watch *watch = user;
+    struct mz_evict_report report = {0};
+    int rc = mz_core_evict(watch->core, bytes, why, &report);
+
+    if (rc == 0)
+        learn(watch, &report);
+    return rc;
+}
+
+static int evict_to(void *user, uint32_t remaining_permyriad, const char *why)
+{
+    struct mz_watch *watch = user;
+    struct mz_evict_report report = {0};
+    int rc = mz_core_evict_to(watch->core, remaining_permyriad, why, &report);
+
+    if (rc == 0)
+        learn(watch, &report);
+    return rc;
+}
+
+static int clean(void *user, uint64_t budget_bytes, uint64_t *ret_written)
+{
+    struct mz_watch *watch = user;
+
+    return mz_core_clean(watch->core, budget_bytes, ret_written);
+}
+
+static void cancel_restore(void *user)
+{
+    struct mz_watch *watch = user;
+
+    mz_core_restore_stop(watch->core);
+}
+
+static uint64_t number(const json_t *object, const char *key)
+{
+    json_int_t value = json_integer_value(json_object_get(object, key));
+
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+/* What one other process could give, if it was idle for longer than we were. */
+static uint64_t peer_bytes(pid_t pid, uint64_t own_idle_ms)
+{
+    struct mz_client *client;
+    json_t *request, *reply = NULL;
+    uint64_t bytes = 0;
+
+    if (mz_client_open(pid, PEER_MS, &client) < 0)
+        return 0;
+    request = json_pack("{s:s}", "cmd", "brief");
+    if (request && mz_client_ask(client, request, PEER_MS, &reply) == 0) {
+        uint64_t remaining = number(reply, "remaining_bytes"), floor = number(reply, "floor_bytes");
+        const json_t *idle = json_object_get(reply, "idle_ms");
+        bool never_used = json_is_null(idle);
+        if ((never_used || number(reply, "idle_ms") > own_idle_ms) && remaining > floor)
+            bytes = remaining - floor;
+        json_decref(reply);
+    }
+    json_decref(request);
+    mz_client_close(client);
+    return bytes;
+}
+
+static uint64_t peers_idle_longer_bytes(void *user)
+{
+    struct mz_watch *watch = user;
+    struct mz_core_status status;
+    pid_t *pids;
+    size_t n;
+    uint64_t sum = 0;
+
+    mz_core_status(watch->core, &status);
+    uint64_t now = mz_os_boottime_ns();
+    uint64_t idle_ms = status.computing || now < status.last_use_ns ? 0 : (now - status.last_use_ns) / 1000000;
+    if (mz_client_list(&pids, &n) < 0)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        if (pids[i] != getpid())
+            sum += peer_bytes(pids[i], idle_ms);
+    free(pids);
+    return sum;
+}
+
+/* ------------------------------------------------------------------------------------------------- life */
+
+int mz_watch_start(struct mz_core *core, bool sources, struct mz_watch **ret)
+{
+    struct mz_watch *watch = calloc(1, sizeof(*watch));
+    struct mz_pressure_options options;
+
+    if (!watch)
+        return -ENOMEM;
+    watch->core = core;
+    (void)pthread_mutex_init(&watch->lock, NULL);
+    const struct mz_pressure_host host = {
+        .user = watch,
+        .facts = facts,
+        .evict = evict,
+        .evict_to = evict_to,
+        .clean = clean,
+        .cancel_restore = cancel_restore,
+        .peers_idle_longer_bytes = peers_idle_longer_bytes,
+    };
+    mz_pressure_defaults(&options);
+    options.sources = sources;
+    int rc = mz_pressure_start(&options, &host, &watch->pressure);
+    if (rc < 0) {
+        (void)pthread_mutex_destroy(&watch->lock);
+        free(watch);
+        return rc;
+    }
+    *ret = watch;
+    return 0;
+}
+
+void mz_watch_stop(struct mz_watch *watch)
+{
+    if (!watch)
+        return;
+    mz_pressure_stop(watch->pressure);
+    (void)pthread_mutex_destroy(&watch->lock);
+    free(watch);
+}
+
+int mz_watch_trim(struct mz_watch *watch, int level)
+{
+    return mz_pressure_trim(watch->pressure, level);
+}
+
+/* ------------------------------------------------------------------------------------------------- options */
+
+static int set_idle(struct mz_policy_options *policy, const char *value)
+{
+    uint64_t ms;
+    uint32_t permyriad;
+    int rc = mz_policy_parse_idle(value, &ms, &permyriad);
+
+    if (rc == 0) {
+        policy->idle_ms = ms;
+        policy->idle_permyriad = permyriad;
+    }
+    return rc;
+}
+
+static int set_floor(struct mz_policy_options *policy, const char *value)
+{
+    struct mz_amount amount;
+    int rc = mz_amount_parse(value, &amount);
+
+    if (rc == 0) {
+        policy->floor_bytes = amount.bytes;
+        policy->floor_permyriad = amount.permyriad;
+    }
+    return rc;
+}
+
+static int set_headroom(struct mz_policy_options *policy, const char *value)
+{
+    struct mz_amount amount = {0};
+    int rc = strcmp(value, "own") == 0 ? 0 : mz_amount_parse(value, &amount);
+
+    if (rc == 0 && amount.is_share)
+        rc = -EINVAL;
+    if (rc == 0)
+        policy->headroom_bytes = amount.bytes;
+    return rc;
+}
+
+/* A time in the words of "idle", without its share. "off" and "0" are no hold at all. */
+static int set_hold(struct mz_policy_options *policy, const char *value)
+{
+    uint64_t ms = 0;
+    uint32_t permyriad;
+    bool none = strcmp(value, "0") == 0 || strcmp(value, "0s") == 0;
+    int rc = none ? 0 : strchr(value, ':') ? -EINVAL : mz_policy_parse_idle(value, &ms, &permyriad);
+
+    if (rc == 0 && ms > UINT32_MAX)
+        rc = -ERANGE;
+    if (rc == 0)
+        policy->hold_ms = (uint32_t)ms;
+    return rc;
+}
+
+static int set_clean(struct mz_policy_options *policy, const char *value)
+{
+    bool always = strcmp(value, "always") == 0;
+
+    if (!always && strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
+        return -EINVAL;
+    policy->clean_ahead = strcmp(value, "off") != 0;
+    policy->clean_on_battery = always;
+    return 0;
+}
+
+static int set_step(struct mz_policy_options *policy, const char *value)
+{
+    return mz_policy_parse_step(value, &policy->step_permyriad);
+}
+
+static int text(char *buf, size_t size, const char *format, uint64_t a, uint64_t b) __attribute__((format(printf, 3, 0)));
+
+static int text(char *buf, size_t size, const char *format, uint64_t a, uint64_t b)
+{
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    int length = snprintf(buf, size, format, (unsigned long long)a, (unsigned long long)b);
+#pragma GCC diagnostic pop
+    return length < 0 || (size_t)length >= size ? -ENOSPC : 0;
+}
+
+static int word(char *buf, size_t size, const char *value)
+{
+    int length = snprintf(buf, size, "%s", value);
+
+    return length < 0 || (size_t)length >= size ? -ENOSPC : 0;
+}
+
+static int get_idle(const struct mz_policy_options *policy, char *buf, size_t size)
+{
+    if (policy->idle_ms == 0)
+        return word(buf, size, "off");
+    return text(buf, size, "%llus:%llu%%", policy->idle_ms / 1000, policy->idle_permyriad / 100);
+}
+
+static int get_floor(const struct mz_policy_options *policy, char *buf, size_t size)
+{
+    if (policy->floor_permyriad)
+        return text(buf, size, "%llu.%02llu%%", policy->floor_permyriad / 100, policy->floor_permyriad % 100);
+    return text(buf, size, "%llu", policy->floor_bytes, 0);
+}
+
+static int get_headroom(const struct mz_policy_options *policy, char *buf, size_t size)
+{
+    return policy->headroom_bytes ? text(buf, size, "%llu", policy->headroom_bytes, 0) : word(buf, size, "own");
+}
+
+static int get_hold(const struct mz_policy_options *policy, char *buf, size_t size)
+{
+    return text(buf, size, "%llus", policy->hold_ms / 1000, 0);
+}
+
+static int get_clean(const struct mz_policy_options *policy, char *buf, size_t size)
+{
+    return word(buf, size, !policy->clean_ahead ? "off" : policy->clean_on_battery ? "always" : "on");
+}
+
+static int get_step(const struct mz_policy_options *policy, char *buf, size_t size)
+{
+    return policy->step_permyriad ? text(buf, size, "%llu%%", policy->step_permyriad / 100, 0) : word(buf, size, "own");
+}
+
+static const struct row {
+    const char *name;
+    int (*set)(struct mz_policy_options *policy, const char *value);
+    int (*get)(const struct mz_policy_options *policy, char *buf, size_t size);
+} rows[] = {
+    {"idle", set_idle, get_idle},
+    {"step", set_step, get_step},
+    {"floor", set_floor, get_floor},
+    {"headroom", set_headroom, get_headroom},
+    {"hold", set_hold, get_hold},
+    {"clean-ahead", set_clean, get_clean},
+};
+
+static const struct row *find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+int mz_watch_option_set(struct mz_watch *watch, const char *name, const char *value)
+{
+    const struct row *row = find(name);
+    struct mz_pressure_options options;
+
+    if (!row)
+        return -ENOENT;
+    (void)pthread_mutex_lock(&watch->lock);
+    mz_pressure_options_get(watch->pressure, &options);
+    int rc = row->set(&options.policy, value);
+    if (rc == 0)
+        mz_pressure_options_set(watch->pressure, &options);
+    (void)pthread_mutex_unlock(&watch->lock);
+    return rc;
+}
+
+int mz_watch_option_get(struct mz_watch *watch, const char *name, char *buf, size_t size)
+{
+    const struct row *row = find(name);
+    struct mz_pressure_options options;
+
+    if (!row)
+        return -ENOENT;
+    mz_pressure_options_get(watch->pressure, &options);
+    return row->get(&options.policy, buf, size);
+}
+
+/* ------------------------------------------------------------------------------------------------- state */
+
+static void put(json_t *object, const char *key, uint64_t value)
+{
+    (void)json_object_set_new(object, key, value > INT64_MAX ? json_null() : json_integer((json_int_t)value));
+}
+
+static json_t *sources_json(const struct mz_pressure_status *status)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < MZ_PRESSURE_SOURCES; i++) {
+        const struct mz_pressure_source_status *source = &status->sources[i];
+        if (source->name[0])
+            (void)json_array_append_new(list, json_pack("{s:s, s:b, s:s}", "name", source->name, "live", (int)source->live,
+                                                        "detail", source->detail));
+    }
+    return list;
+}
+
+json_t *mz_watch_json(struct mz_watch *watch)
+{
+    struct mz_pressure_status status;
+    json_t *object = json_object();
+
+    mz_pressure_status(watch->pressure, &status);
+    (void)json_object_set_new(object, "source", json_string(status.live));
+    (void)json_object_set_new(object, "level", json_string(mz_level_name(status.level)));
+    (void)json_object_set_new(object, "calm", json_boolean(status.calm));
+    put(object, "available_bytes", status.sample.now_ns ? status.sample.available_bytes : UINT64_MAX);
+    put(object, "memory_bytes", status.sample.memory_bytes);
+    put(object, "cgroup_limit_bytes", status.sample.now_ns ? status.sample.group_limit_bytes : UINT64_MAX);
+    put(object, "cgroup_headroom_bytes", status.sample.now_ns ? status.sample.group_headroom_bytes : UINT64_MAX);
+    put(object, "fill_bytes_per_s", status.fill_bytes_per_s);
+    put(object, "wakeups", status.wakeups);
+    put(object, "uptime_ms", (mz_os_now_ns() - status.started_ns) / 1000000);
+    put(object, "cpu_ms", status.cpu_ns / 1000000);
+    put(object, "evictions", status.evictions);
+    put(object, "cleanings", status.cleanings);
+    put(object, "failures", status.failures);
+    (void)json_object_set_new(object, "last_act", json_string(mz_act_name(status.last.act)));
+    (void)json_object_set_new(object, "last_why", json_string(status.last.why ? status.last.why : ""));
+    (void)json_object_set_new(object, "sources", sources_json(&status));
+    return object;
+}
