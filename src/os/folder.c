@@ -74,6 +74,55 @@ int mz_folder_make(const char *path)
     return r ? r : there;
 }
 
+/* A device or pipe would block or never end. */
+static int check_regular(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st))
+        return -errno;
+    return S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+}
+
+/* Until the end, or until `room` bytes are there. */
+static int64_t read_all(int fd, char *buf, size_t room)
+{
+    size_t have = 0;
+    while (have < room) {
+        int r = mz_fault_hit(MZ_FAULT_READ);
+        size_t part = r == -MZ_FAULT_SHORT ? (room - have + 1) / 2 : room - have;
+        ssize_t n = r == 0 || r == -MZ_FAULT_SHORT ? read(fd, buf + have, part) : -1;
+        if (n < 0 && (r == 0 || r == -MZ_FAULT_SHORT) && errno == EINTR)
+            continue;
+        if (n < 0)
+            return r && r != -MZ_FAULT_SHORT ? r : -errno;
+        if (n == 0)
+            break;
+        have += (size_t)n;
+    }
+    return (int64_t)have;
+}
+
+int64_t mz_folder_get_file(const char *path, char *buf, size_t size)
+{
+    if (size == 0)
+        return -EINVAL;
+    int r = mz_fault_hit(MZ_FAULT_OPEN);
+    if (r)
+        return r;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    r = check_regular(fd);
+    int64_t n = r ? r : read_all(fd, buf, size);
+    close(fd);
+    if (n < 0)
+        return n;
+    if ((size_t)n == size)
+        return -EFBIG;
+    buf[n] = 0;
+    return n;
+}
+
 static int write_all(int fd, const char *text)
 {
     size_t left = strlen(text);
