@@ -63,31 +63,41 @@ void mz_profile_guess(struct mz_profile *ret, uint32_t workers)
     memcpy(ret->device, "unknown", sizeof "unknown");
 }
 
-/* The fields of a path; measured 0 and a guess where there is none. */
-static double *factor_of(struct mz_profile *profile, uint32_t path, double *ret_measured, double *ret_guess)
+struct figure {
+    double measured; /* 0: not */
+    double guess;
+    double factor;
+};
+
+static struct figure figure_of(const struct mz_profile *p, uint32_t path)
 {
-    if (path >= MZ_PROFILE_ENCODE && path < MZ_PROFILE_ENCODE + MZ_PROFILE_CODECS) {
-        *ret_measured = profile->encode_gbps[path - MZ_PROFILE_ENCODE];
-        *ret_guess = GUESS_ENCODE * profile->workers;
-        return &profile->encode_factor[path - MZ_PROFILE_ENCODE];
-    }
-    if (path >= MZ_PROFILE_DECODE && path < MZ_PROFILE_DECODE + MZ_PROFILE_CODECS) {
-        *ret_measured = profile->decode_gbps[path - MZ_PROFILE_DECODE];
-        *ret_guess = GUESS_DECODE * profile->workers;
-        return &profile->decode_factor[path - MZ_PROFILE_DECODE];
-    }
-    *ret_measured = path == MZ_PROFILE_WRITE ? profile->write_gbps : profile->read_gbps;
-    *ret_guess = path == MZ_PROFILE_WRITE ? GUESS_WRITE : GUESS_READ;
-    return path == MZ_PROFILE_WRITE ? &profile->write_factor : &profile->read_factor;
+    uint32_t decode = path - MZ_PROFILE_DECODE, encode = path - MZ_PROFILE_ENCODE;
+    if (decode < MZ_PROFILE_CODECS)
+        return (struct figure){p->decode_gbps[decode], GUESS_DECODE * p->workers, p->decode_factor[decode]};
+    if (encode < MZ_PROFILE_CODECS)
+        return (struct figure){p->encode_gbps[encode], GUESS_ENCODE * p->workers, p->encode_factor[encode]};
+    if (path == MZ_PROFILE_WRITE)
+        return (struct figure){p->write_gbps, GUESS_WRITE, p->write_factor};
+    return (struct figure){p->read_gbps, GUESS_READ, p->read_factor};
+}
+
+static double *factor_at(struct mz_profile *p, uint32_t path)
+{
+    uint32_t decode = path - MZ_PROFILE_DECODE, encode = path - MZ_PROFILE_ENCODE;
+    if (decode < MZ_PROFILE_CODECS)
+        return &p->decode_factor[decode];
+    if (encode < MZ_PROFILE_CODECS)
+        return &p->encode_factor[encode];
+    return path == MZ_PROFILE_WRITE ? &p->write_factor : &p->read_factor;
 }
 
 double mz_profile_gbps(const struct mz_profile *profile, uint32_t path)
 {
-    struct mz_profile copy = *profile;
-    double measured, guess, factor = *factor_of(&copy, path, &measured, &guess);
-    if (!in_range(measured, GBPS_MIN, GBPS_MAX))
-        measured = guess > 0 ? guess : GUESS_READ;
-    return measured * (in_range(factor, FACTOR_MIN, FACTOR_MAX) ? factor : 1);
+    struct figure figure = figure_of(profile, path);
+    double base = in_range(figure.measured, GBPS_MIN, GBPS_MAX) ? figure.measured : figure.guess;
+    if (!(base > 0)) /* a record that nobody filled in */
+        base = GUESS_READ;
+    return base * (in_range(figure.factor, FACTOR_MIN, FACTOR_MAX) ? figure.factor : 1);
 }
 
 double mz_profile_read_ns(const struct mz_profile *profile, uint64_t bytes)
@@ -105,7 +115,7 @@ void mz_profile_learn(struct mz_profile *profile, uint32_t path, uint64_t bytes,
 {
     if (bytes < LEARN_MIN_BYTES || ns == 0)
         return;
-    double measured, guess, *factor = factor_of(profile, path, &measured, &guess);
+    double *factor = factor_at(profile, path);
     double ratio = clamp((double)bytes / (double)ns / mz_profile_gbps(profile, path), FACTOR_MIN, FACTOR_MAX);
     double weight = LEARN_STEP * clamp((double)bytes / LEARN_FULL_BYTES, 0, 1);
     double old = in_range(*factor, FACTOR_MIN, FACTOR_MAX) ? *factor : 1;

@@ -89,13 +89,14 @@ static int open_file(struct mz_store *store)
     return r;
 }
 
-/* Whether the file system has room for so many blocks that occupy nothing yet. When it cannot say, writing
- * will. */
+/* Whether the file system has room for so many blocks that occupy nothing yet: 0, -ENOSPC, or what asking
+ * gave. */
 static int check_space(const struct mz_store *store, uint64_t blocks)
 {
     uint64_t left;
-    if (blocks == 0 || mz_file_space(&store->file, &left))
-        return 0;
+    int r = blocks == 0 ? 0 : mz_file_space(&store->file, &left);
+    if (r || blocks == 0)
+        return r;
     return left < MZ_STORE_RESERVE_BYTES || blocks > (left - MZ_STORE_RESERVE_BYTES) / BLOCK ? -ENOSPC : 0;
 }
 
@@ -185,19 +186,28 @@ static void take(struct mz_store *store, uint64_t at, uint64_t n)
         store->end = at + n;
 }
 
-/* Lock held, file open. */
+/* Blocks of the range that occupy no disk yet. */
+static uint64_t fresh_blocks(const struct mz_store *store, uint64_t at, uint64_t n)
+{
+    uint64_t end = at + n < store->end ? at + n : store->end;
+    return n - mz_bits_count(store->stale, at, end);
+}
+
+/* Lock held, file open. When the file system cannot say what it has left, what occupies disk already is
+ * preferred, and else writing will tell. */
 static int alloc_blocks(struct mz_store *store, uint64_t n, uint64_t *ret_at)
 {
     uint64_t at = choose(store, n);
-    int r = maps_grow(store, at + n);
+    int r = check_space(store, fresh_blocks(store, at, n));
+    if (r) {
+        uint64_t hole = find_hole(store, n, true);
+        if (hole == store->end && r == -ENOSPC)
+            return r;
+        at = hole < store->end ? hole : at;
+    }
+    r = maps_grow(store, at + n);
     if (r)
         return r;
-    r = check_space(store, n - mz_bits_count(store->stale, at, at + n));
-    if (r) {
-        at = find_hole(store, n, true);
-        if (at == store->end)
-            return r;
-    }
     take(store, at, n);
     *ret_at = at;
     return 0;
@@ -252,8 +262,7 @@ void mz_store_punch(struct mz_store *store)
     pthread_mutex_unlock(&store->lock);
 }
 
-/* ---------------------------------------------------------------------------------------------------- life,
- * state */
+/* -------------------------------------------------------------------------------- life and state */
 
 int mz_store_create(const char *folder, bool force, struct mz_store **ret)
 {
