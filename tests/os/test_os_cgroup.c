@@ -1,0 +1,237 @@
+/* Limits of cgroups, from made-up trees: v1, v2, both, containers, and what is broken. */
+#include "os_test.h"
+
+#include "os/fault.h"
+#include "os/machine.h"
+
+#define MIB  (UINT64_C(1) << 20)
+#define NONE UINT64_MAX
+
+static int set_up(void **state)
+{
+    (void)state;
+    setenv("MZ_SYSROOT", make_test_folder(), 1);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    mz_fault_plan(MZ_FAULT_ANY, 0, 0, false);
+    unsetenv("MZ_SYSROOT");
+    remove_made();
+    return 0;
+}
+
+static void put_number(const char *folder, const char *file, uint64_t bytes)
+{
+    char name[400], text[40];
+    snprintf(name, sizeof name, "%s/%s", folder, file);
+    snprintf(text, sizeof text, bytes == NONE ? "max\n" : "%llu\n", (unsigned long long)bytes);
+    make_text(name, text);
+}
+
+static void put_stat(const char *folder, const char *key, uint64_t bytes)
+{
+    char name[400], text[200];
+    snprintf(name, sizeof name, "%s/memory.stat", folder);
+    snprintf(text, sizeof text, "anon 5\nactive_file 9\n%s %llu\nunevictable 0\n", key,
+             (unsigned long long)bytes);
+    make_text(name, text);
+}
+
+static void group_v2(const char *folder, uint64_t max, uint64_t high, uint64_t current, uint64_t inactive)
+{
+    put_number(folder, "memory.max", max);
+    put_number(folder, "memory.high", high);
+    put_number(folder, "memory.current", current);
+    put_stat(folder, "inactive_file", inactive);
+}
+
+static void group_v1(const char *folder, uint64_t limit, uint64_t usage, uint64_t inactive)
+{
+    put_number(folder, "memory.limit_in_bytes", limit);
+    put_number(folder, "memory.usage_in_bytes", usage);
+    put_stat(folder, "total_inactive_file", inactive);
+}
+
+#define MOUNT_OTHER                                                                                          \
+    "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\nnonsense\n23 22 0:21 / /proc rw - proc proc "   \
+    "rw\n"
+#define MOUNT_V2 "30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 master:2 - cgroup2 cgroup2 rw,nsdelegate\n"
+#define MOUNT_V1                                                                                             \
+    "31 22 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"                                            \
+    "32 22 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+
+static void expect(uint64_t headroom, uint64_t limit, uint64_t current)
+{
+    uint64_t h = 1, l = 1, c = 1;
+    assert_int_equal(mz_machine_cgroup_headroom(&h), 0);
+    assert_int_equal(mz_machine_cgroup_limit(&l, &c), 0);
+    assert_true(h == headroom);
+    assert_true(l == limit);
+    assert_true(c == current);
+}
+
+static void expect_error(int error)
+{
+    uint64_t h = 1, l = 1, c = 1;
+    assert_int_equal(mz_machine_cgroup_headroom(&h), error);
+    assert_int_equal(mz_machine_cgroup_limit(&l, &c), error);
+    assert_true(h == 1 && l == 1 && c == 1);
+}
+
+static void test_none(void **state)
+{
+    (void)state;
+    expect(NONE, NONE, 0); /* a kernel without cgroups */
+    make_text("proc/self/cgroup", "0::/\n");
+    expect(NONE, NONE, 0); /* not mounted */
+    make_text("proc/self/mountinfo", MOUNT_OTHER MOUNT_V2);
+    expect(NONE, NONE, 0); /* the root group has no files */
+    make_text("proc/self/cgroup", "garbage\n::\n0:\n");
+    expect(NONE, NONE, 0);
+}
+
+#define ROOT_V2 "sys/fs/cgroup"
+
+static void test_v2(void **state)
+{
+    (void)state;
+    make_text("proc/self/cgroup", "0::/user.slice/app.scope\n");
+    make_text("proc/self/mountinfo", MOUNT_OTHER MOUNT_V2);
+    group_v2(ROOT_V2 "/user.slice/app.scope", NONE, NONE, 300 * MIB, 0);
+    group_v2(ROOT_V2 "/user.slice", NONE, NONE, 900 * MIB, 0);
+    expect(NONE, NONE, 0);
+    group_v2(ROOT_V2 "/user.slice/app.scope", 1000 * MIB, NONE, 300 * MIB, 0);
+    expect(700 * MIB, 1000 * MIB, 300 * MIB);
+    group_v2(ROOT_V2 "/user.slice/app.scope", 1000 * MIB, 500 * MIB, 300 * MIB,
+             50 * MIB); /* high is tighter */
+    expect(250 * MIB, 500 * MIB, 300 * MIB);
+    group_v2(ROOT_V2 "/user.slice", 1000 * MIB, NONE, 900 * MIB, 0); /* an ancestor with less room */
+    expect(100 * MIB, 500 * MIB, 300 * MIB);
+    group_v2(ROOT_V2 "/user.slice", 800 * MIB, NONE, 900 * MIB, 20 * MIB); /* over its limit */
+    expect(0, 500 * MIB, 300 * MIB);
+    group_v2(ROOT_V2 "/user.slice", 0, NONE, 0, 0);
+    expect(0, 0, 0);
+}
+
+static void test_v2_without_high_or_stat(void **state)
+{
+    (void)state;
+    make_text("proc/self/cgroup", "0::/a\n");
+    make_text("proc/self/mountinfo", MOUNT_V2);
+    put_number(ROOT_V2 "/a", "memory.max", 100 * MIB);
+    put_number(ROOT_V2 "/a", "memory.current", 40 * MIB);
+    expect(60 * MIB, 100 * MIB, 40 * MIB);
+    put_stat(ROOT_V2 "/a", "inactive_file", 50 * MIB); /* more than is charged */
+    expect(100 * MIB, 100 * MIB, 40 * MIB);
+}
+
+static void test_v1(void **state)
+{
+    (void)state;
+    const uint64_t unlimited = UINT64_C(9223372036854771712);
+    make_text("proc/self/cgroup", "9:name=systemd:/x\n5:cpu,cpuacct:/y\n4:hugetlb,memory:/jobs/one\n0::/\n");
+    make_text("proc/self/mountinfo", MOUNT_OTHER MOUNT_V1);
+    group_v1("sys/fs/cgroup/memory", unlimited, 5000 * MIB, 0);
+    group_v1("sys/fs/cgroup/memory/jobs", unlimited, 900 * MIB, 0);
+    group_v1("sys/fs/cgroup/memory/jobs/one", unlimited, 300 * MIB, 0);
+    expect(NONE, NONE, 0);
+    group_v1("sys/fs/cgroup/memory/jobs", 1000 * MIB, 900 * MIB, 30 * MIB);
+    expect(130 * MIB, 1000 * MIB, 900 * MIB);
+    group_v1("sys/fs/cgroup/memory/jobs/one", 400 * MIB, 300 * MIB, 0);
+    expect(100 * MIB, 400 * MIB, 300 * MIB);
+    group_v1("sys/fs/cgroup/memory", 5010 * MIB, 5000 * MIB, 0);
+    expect(10 * MIB, 400 * MIB, 300 * MIB);
+}
+
+/* v1's controller, and v2 mounted beside it for the rest. */
+static void test_hybrid(void **state)
+{
+    (void)state;
+    make_text("proc/self/cgroup", "4:memory:/jobs\n0::/user\n");
+    make_text("proc/self/mountinfo",
+              MOUNT_V1 "33 22 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
+    group_v1("sys/fs/cgroup/memory/jobs", 400 * MIB, 300 * MIB, 0);
+    make_text("sys/fs/cgroup/unified/user/cgroup.procs", "1\n");
+    expect(100 * MIB, 400 * MIB, 300 * MIB);
+}
+
+/* The container's own group lies at the mount point, with and without a namespace that says so. */
+static void test_containers(void **state)
+{
+    (void)state;
+    static const char mount[] = "40 22 0:26 /docker/abc /sys/fs/cgroup ro master:9 - cgroup2 cgroup rw\n";
+    make_text("proc/self/mountinfo", mount);
+    group_v2(ROOT_V2, 100 * MIB, NONE, 70 * MIB, 0);
+    group_v2(ROOT_V2 "/inner", 50 * MIB, NONE, 30 * MIB, 0);
+    make_text("proc/self/cgroup", "0::/docker/abc\n");
+    expect(30 * MIB, 100 * MIB, 70 * MIB);
+    make_text("proc/self/cgroup", "0::/docker/abc/inner\n");
+    expect(20 * MIB, 50 * MIB, 30 * MIB);
+    make_text("proc/self/cgroup", "0::/docker/abcdef\n"); /* another one: what is mounted is all we see */
+    expect(30 * MIB, 100 * MIB, 70 * MIB);
+    make_text("proc/self/cgroup", "0::/../other\n");
+    expect(30 * MIB, 100 * MIB, 70 * MIB);
+}
+
+static void test_escapes(void **state)
+{
+    (void)state;
+    make_text("proc/self/cgroup", "0::/a b\n");
+    make_text("proc/self/mountinfo", "40 22 0:26 / /my\\040cgroups\\134x rw - cgroup2 cgroup rw\n");
+    group_v2("my cgroups\\x/a b", 100 * MIB, NONE, 70 * MIB, 0);
+    expect(30 * MIB, 100 * MIB, 70 * MIB);
+}
+
+static void test_broken(void **state)
+{
+    (void)state;
+    make_text("proc/self/cgroup", "0::/a\n");
+    make_text("proc/self/mountinfo", MOUNT_V2);
+    group_v2(ROOT_V2 "/a", 100 * MIB, NONE, 70 * MIB, 0);
+    expect(30 * MIB, 100 * MIB, 70 * MIB);
+    make_text(ROOT_V2 "/a/memory.max", "lots\n");
+    expect_error(-EBADMSG);
+    make_text(ROOT_V2 "/a/memory.max", "");
+    expect_error(-EBADMSG);
+    group_v2(ROOT_V2 "/a", 100 * MIB, NONE, 70 * MIB, 0);
+    make_text(ROOT_V2 "/a/memory.current", "-3\n");
+    expect_error(-EBADMSG);
+    assert_int_equal(unlink(in_folder(ROOT_V2 "/a/memory.current")), 0);
+    expect_error(-EIO);
+}
+
+/* Each call fails in turn: an answer, or a plain error, and never a limit that is not there. */
+static void test_faults(void **state)
+{
+    (void)state;
+    make_text("proc/self/cgroup", "0::/a\n");
+    make_text("proc/self/mountinfo", MOUNT_OTHER MOUNT_V2);
+    group_v2(ROOT_V2 "/a", 100 * MIB, NONE, 70 * MIB, 10 * MIB);
+    uint64_t n = 0, failed = 0;
+    do {
+        uint64_t headroom = 1;
+        mz_fault_plan(MZ_FAULT_ANY, ++n, EIO, false);
+        int r = mz_machine_cgroup_headroom(&headroom);
+        failed += r != 0;
+        /* Without memory.stat nothing counts as inactive. */
+        assert_true(r ? r == -EIO && headroom == 1 : headroom == 40 * MIB || headroom == 30 * MIB);
+    } while (mz_fault_hits());
+    assert_true(failed >= 6);
+    mz_fault_plan(MZ_FAULT_READ, 1, MZ_FAULT_SHORT, true);
+    expect(40 * MIB, 100 * MIB, 70 * MIB);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_none),    TEST(test_v2),     TEST(test_v2_without_high_or_stat),
+        TEST(test_v1),      TEST(test_hybrid), TEST(test_containers),
+        TEST(test_escapes), TEST(test_broken), TEST(test_faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
