@@ -32,7 +32,7 @@ fi
 
 unpack() {
     local sdist
-    sdist=$(fetch_pypi llama-cpp-python "$VERSION" "$SHA256" "$SDIST" --no-binary :all:)
+    sdist=$(fetch_pypi llama-cpp-python "$VERSION" "$SHA256" "$SDIST" --no-binary llama-cpp-python)
     mkdir -p "$dir/src"
     tar -xzf "$sdist" -C "$dir/src" --strip-components=3 "${SDIST%.tar.gz}/vendor/llama.cpp"
 }
