@@ -1,0 +1,270 @@
+/* Region memory: anonymous pages, huge ones where a whole block of 2 MiB is in use.
+ *
+ * Each block of a persistent region is in one of two modes. A block whose granules are committed, all but a few, is
+ * advised HUGEPAGE: it is populated as one huge page, or collapsed into one by the kernel later. The few are the gaps of
+ * a page or two that alignment leaves between tensors: without them no block of a model of small tensors were ever
+ * huge. A block of which only a part is committed is advised NOHUGEPAGE, or one touch of a granule, or khugepaged
+ * (max_ptes_none is 511 by default), would fill the rest. A block that is released whole keeps its advice: the kernel
+ * does not fill what holds no page. When the last committed granule of a block goes, its gaps go too.
+ *
+ * memory->lock protects the maps and is held while advice is changed and a ragged edge is released; populating and the
+ * release of whole blocks happen outside, on ranges that the caller owns. It is a leaf in the lock order. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/cpu/cpu_int.h"
+#include "os/fault.h"
+#include "os/mem.h"
+
+#define BLOCK MZ_OS_HUGE_BYTES
+
+/* Granules of one block are counted in words of 64 bits: 512 granules of 4 KiB. */
+#define BLOCK_WORDS 8
+
+/* Granules of a block that may be missing for it to count as full: 32 KiB of 2 MiB. */
+#define BLOCK_GAPS 8
+
+struct mz_memory {
+    char *base;              /* fixed */
+    uint64_t bytes;          /* fixed: reserved, a multiple of the block */
+    uint64_t page_bytes;     /* fixed */
+    bool huge;               /* fixed: blocks are advised */
+    pthread_mutex_t lock;
+    uint64_t (*committed)[BLOCK_WORDS]; /* by block: granules in use; NULL unless huge; lock */
+    uint8_t *small;          /* by block: advised NOHUGEPAGE; lock */
+};
+
+static uint64_t round_up(uint64_t value, uint64_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+/* Blocks of a size that is no multiple of 512 granules (64 KiB pages) go without advice. */
+static bool worth_huge_pages(const struct mz_memory *memory, bool persistent)
+{
+    return persistent && memory->bytes >= BLOCK && memory->page_bytes * 64 * BLOCK_WORDS == BLOCK &&
+           mz_os_huge_pages();
+}
+
+static int take_maps(struct mz_memory *memory)
+{
+    uint64_t blocks = memory->bytes / BLOCK;
+
+    memory->committed = mz_calloc(blocks, sizeof(*memory->committed));
+    memory->small = mz_calloc(blocks, 1);
+    if (!memory->committed || !memory->small)
+        return -ENOMEM;
+    /* Without huge pages it works as well. */
+    memory->huge = mz_os_advise_huge(memory->base, memory->bytes, true) == 0;
+    return 0;
+}
+
+int mz_memory_reserve(struct mz_engine *engine, uint64_t bytes, bool persistent, struct mz_memory **ret)
+{
+    (void)engine;
+    struct mz_memory *memory = mz_calloc(1, sizeof(*memory));
+
+    if (!memory)
+        return -ENOMEM;
+    memory->page_bytes = mz_os_page_bytes();
+    memory->bytes = round_up(bytes, bytes >= BLOCK ? BLOCK : memory->page_bytes);
+    void *base = NULL;
+    int err = mz_os_reserve(memory->bytes, &base);
+    memory->base = base;
+    if (err == 0 && worth_huge_pages(memory, persistent))
+        err = take_maps(memory);
+    if (err) {
+        mz_os_unreserve(memory->base, memory->bytes);
+        free(memory->committed);
+        free(memory->small);
+        free(memory);
+        return err;
+    }
+    pthread_mutex_init(&memory->lock, NULL);
+    *ret = memory;
+    return 0;
+}
+
+void mz_memory_unreserve(struct mz_engine *engine, struct mz_memory *memory)
+{
+    (void)engine;
+    if (!memory)
+        return;
+    mz_os_unreserve(memory->base, memory->bytes);
+    pthread_mutex_destroy(&memory->lock);
+    free(memory->committed);
+    free(memory->small);
+    free(memory);
+}
+
+void *mz_memory_base(struct mz_memory *memory)
+{
+    return memory->base;
+}
+
+/* ---- the maps; lock held */
+
+/* Marks the granules of a range inside one block. */
+static void mark(struct mz_memory *memory, uint64_t from, uint64_t to, bool in_use)
+{
+    uint64_t *words = memory->committed[from / BLOCK];
+
+    for (uint64_t at = from; at < to; at += memory->page_bytes) {
+        uint64_t granule = at % BLOCK / memory->page_bytes, bit = UINT64_C(1) << (granule % 64);
+        if (in_use)
+            words[granule / 64] |= bit;
+        else
+            words[granule / 64] &= ~bit;
+    }
+}
+
+static int count(const struct mz_memory *memory, uint64_t block)
+{
+    int n = 0;
+
+    for (int i = 0; i < BLOCK_WORDS; i++)
+        n += __builtin_popcountll(memory->committed[block][i]);
+    return n;
+}
+
+static bool is_full(const struct mz_memory *memory, uint64_t block)
+{
+    return count(memory, block) >= 64 * BLOCK_WORDS - BLOCK_GAPS;
+}
+
+/* Advice is a hint: when the kernel refuses it (no room for one mapping more), sizes are still right, only slower or
+ * coarser. */
+static void advise(struct mz_memory *memory, uint64_t block, bool small)
+{
+    if ((bool)memory->small[block] == small)
+        return;
+    if (mz_os_advise_huge(memory->base + block * BLOCK, BLOCK, !small) == 0)
+        memory->small[block] = small;
+}
+
+static uint64_t block_end(uint64_t at, uint64_t end)
+{
+    uint64_t next = (at / BLOCK + 1) * BLOCK;
+    return next < end ? next : end;
+}
+
+/* ---- commit and release */
+
+int mz_memory_commit(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes)
+{
+    (void)engine;
+    if (offset > memory->bytes || bytes > memory->bytes - offset)
+        return -ERANGE;
+    uint64_t from = offset / memory->page_bytes * memory->page_bytes;
+    uint64_t to = round_up(offset + bytes, memory->page_bytes);
+
+    if (memory->huge) {
+        pthread_mutex_lock(&memory->lock);
+        for (uint64_t at = from; at < to; at = block_end(at, to)) {
+            mark(memory, at, block_end(at, to), true);
+            advise(memory, at / BLOCK, !is_full(memory, at / BLOCK));
+        }
+        pthread_mutex_unlock(&memory->lock);
+    }
+    return mz_os_populate(memory->base + from, to - from);
+}
+
+/* Part of a block goes, and the rest stays as small pages. Memory that is used without ever being committed (scratch) is
+ * not in the maps: there only what was asked for goes. */
+static int release_edge(struct mz_memory *memory, uint64_t from, uint64_t to)
+{
+    uint64_t block = from / BLOCK, lo = from, hi = to;
+
+    pthread_mutex_lock(&memory->lock);
+    bool mapped = count(memory, block) > 0;
+    mark(memory, from, to, false);
+    if (mapped && count(memory, block) == 0) {
+        lo = block * BLOCK;
+        hi = lo + BLOCK;
+    } else {
+        advise(memory, block, true);
+        mz_os_split_huge(memory->base + from, to - from);
+    }
+    int err = mz_os_release(memory->base + lo, hi - lo);
+    if (err)
+        mark(memory, from, to, true);
+    pthread_mutex_unlock(&memory->lock);
+    return err;
+}
+
+static int release_blocks(struct mz_memory *memory, uint64_t from, uint64_t to)
+{
+    int err = mz_os_release(memory->base + from, to - from);
+    if (err)
+        return err;
+    pthread_mutex_lock(&memory->lock);
+    for (uint64_t at = from; at < to; at += BLOCK)
+        mark(memory, at, at + BLOCK, false);
+    pthread_mutex_unlock(&memory->lock);
+    return 0;
+}
+
+int mz_memory_release(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes)
+{
+    (void)engine;
+    if (offset > memory->bytes || bytes > memory->bytes - offset)
+        return -ERANGE;
+    uint64_t from = round_up(offset, memory->page_bytes);
+    uint64_t to = (offset + bytes) / memory->page_bytes * memory->page_bytes;
+
+    if (to <= from)
+        return 0;
+    if (!memory->huge)
+        return mz_os_release(memory->base + from, to - from);
+    uint64_t first = round_up(from, BLOCK), last = to / BLOCK * BLOCK;
+    if (first > last)
+        return release_edge(memory, from, to); /* inside one block */
+    int err = from < first ? release_edge(memory, from, first) : 0;
+    if (err == 0 && first < last)
+        err = release_blocks(memory, first, last);
+    if (err == 0 && last < to)
+        err = release_edge(memory, last, to);
+    return err;
+}
+
+int mz_memory_counted(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes,
+                      uint64_t *ret_resident, uint64_t *ret_swapped)
+{
+    (void)engine;
+    if (offset > memory->bytes || bytes > memory->bytes - offset)
+        return -ERANGE;
+    return mz_os_resident(memory->base + offset, bytes, ret_resident, ret_swapped);
+}
+
+void *mz_memory_place(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes)
+{
+    (void)engine;
+    (void)bytes;
+    return memory->base + offset;
+}
+
+int mz_memory_place_done(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes,
+                         void *place, bool write)
+{
+    (void)engine;
+    (void)memory;
+    (void)offset;
+    (void)bytes;
+    (void)place;
+    (void)write;
+    return 0;
+}
+
+/* Whole granules only: a page that a neighbour reaches into stays accessible. */
+void mz_memory_trap(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes, bool none)
+{
+    (void)engine;
+    uint64_t page = memory->page_bytes;
+    uint64_t from = none ? round_up(offset, page) : offset / page * page;
+    uint64_t to = none ? (offset + bytes) / page * page : round_up(offset + bytes, page);
+
+    if (to > from)
+        (void)mz_os_protect(memory->base + from, to - from, none);
+}
