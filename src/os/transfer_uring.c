@@ -69,7 +69,8 @@ static int push(struct mz_ring *ring)
         bool passes = r >= 0 || r == -EINTR || r == -EAGAIN || r == -EBUSY;
         if (!passes || tries == 100)
             return r < 0 ? r : -EAGAIN;
-        pause_ms();
+        if (r != -EINTR)
+            pause_ms();
     }
 }
 

@@ -57,9 +57,10 @@ static void test_reserve(void **state)
 static void test_reserve_much(void **state)
 {
     (void)state;
-    unsigned char *base = reserve(UINT64_C(1) << 40);
-    assert_int_equal(resident(base, UINT64_C(1) << 40), 0);
-    mz_os_unreserve(base, UINT64_C(1) << 40);
+    const uint64_t much = UINT64_C(256) << 30; /* the thread sanitizer leaves no terabyte */
+    unsigned char *base = reserve(much);
+    assert_int_equal(resident(base, much), 0);
+    mz_os_unreserve(base, much);
 }
 
 static void test_reserve_faults(void **state)
@@ -192,14 +193,25 @@ static void test_resident_faults(void **state)
     assert_int_equal(n, 99);
 }
 
+/* In a child: whether it finds our bytes there. A sanitizer may have put something of its own in the gap. */
+static bool sees(const unsigned char *base, const unsigned char *secret, size_t size)
+{
+    unsigned char got[64];
+    int ends[2];
+    return pipe(ends) || (write(ends[1], base, size) == (ssize_t)size &&
+                          read(ends[0], got, size) == (ssize_t)size && !memcmp(got, secret, size));
+}
+
 static void test_not_in_children(void **state)
 {
     (void)state;
-    unsigned char *base = reserve(2 * MIB);
-    base[0] = 1;
+    unsigned char *base = reserve(2 * MIB), secret[64];
+    fill_pattern(secret, sizeof secret, 17);
+    memcpy(base, secret, sizeof secret);
+    assert_true(sees(base, secret, sizeof secret));
     pid_t child = fork();
     if (child == 0)
-        _exit(msync(base, page, MS_ASYNC) == 0 || errno != ENOMEM);
+        _exit(sees(base, secret, sizeof secret));
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));

@@ -45,7 +45,7 @@ static void check_write(struct mz_transfer *t, uint32_t depth)
             .file = &file,
             .memory = memory + i * PIECE + shift,
             .offset = (uint64_t)BYTES + (uint64_t)i * PIECE + shift,
-            .bytes = PIECE - shift - (i == 14 ? 100 : 0),
+            .bytes = PIECE - shift - (i == PIECES - 2 ? 100 : 0),
             .write = true,
         };
         if (mz_transfer_pending(t) == depth)

@@ -9,7 +9,7 @@
 #include "os/transfer.h"
 
 #define PIECE    65536
-#define PIECES   16
+#define PIECES   8
 #define BYTES    (PIECE * PIECES)
 #define FILE_END (BYTES + 100) /* what lies behind BYTES are 100 bytes of the pattern's begin */
 
