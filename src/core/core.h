@@ -173,6 +173,10 @@ void mz_gate_unpin(struct mz_core *core, struct mz_pin *pins, uint32_t n);
 /* Asks for units ahead of a pin, first come first served, without waiting. */
 void mz_gate_want(struct mz_core *core, struct mz_unit *const *units, uint32_t n);
 
+/* A node of a graph touches this many bytes of units at once: the floor of any limit. A limit in force below that is
+ * raised, with a message. Called once for each new graph with its largest node. */
+void mz_gate_need(struct mz_core *core, uint64_t bytes);
+
 /* Someone waits for memory: computing should reach a slice border soon. */
 bool mz_gate_cut_wanted(const struct mz_core *core);
 

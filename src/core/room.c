@@ -1,0 +1,117 @@
+/* Room: what is taken, what a limit allows, and what the machine can still give.
+ *
+ * The ledger is the sum of what we may hold: spans of units in memory or in motion, scratch, the stack with its spare,
+ * and the workers' buffers. Each part is counted before it is taken and uncounted after it is gone, so the kernel never
+ * finds more than the ledger says, and a limit holds at every moment.
+ *
+ * Headroom is read before memory is populated: a full cgroup answers a page fault with the OOM killer, not with an error.
+ * A reading is used for 50 ms, less what was taken since. Lock: core->lock. */
+#include <errno.h>
+
+#include "core/state.h"
+#include "os/log.h"
+#include "os/machine.h"
+#include "os/os.h"
+
+/* Left to everyone else: page tables, the heap of the host program, the page cache of what runs now. */
+#define RESERVE_BYTES (64 * MZ_MIB)
+#define READING_NS    UINT64_C(50000000)
+
+uint64_t mz_room_ledger(const struct mz_core *core)
+{
+    return core->unit_bytes + core->other_bytes + core->bounce_bytes + mz_stack_memory_bytes(core->stack);
+}
+
+void mz_room_took(struct mz_core *core)
+{
+    uint64_t ledger = mz_room_ledger(core);
+
+    if (ledger > core->ledger_peak_bytes)
+        core->ledger_peak_bytes = ledger;
+}
+
+static void read_headroom(struct mz_core *core, uint64_t now)
+{
+    struct mz_machine_memory memory;
+    uint64_t cgroup = UINT64_MAX, bytes = UINT64_MAX;
+
+    if (mz_machine_memory(&memory) == 0)
+        bytes = memory.available_bytes;
+    else
+        mz_log_once(MZ_LOG_WARN, "cannot read /proc/meminfo; restoring will not know how much memory is left");
+    if (mz_machine_cgroup_headroom(&cgroup) == 0 && cgroup < bytes)
+        bytes = cgroup;
+    core->headroom_bytes = bytes == UINT64_MAX ? bytes : bytes > RESERVE_BYTES ? bytes - RESERVE_BYTES : 0;
+    core->headroom_ns = now;
+}
+
+static bool headroom_for(struct mz_core *core, uint64_t bytes)
+{
+    uint64_t now = mz_os_now_ns();
+
+    if (core->headroom_ns == 0 || now - core->headroom_ns > READING_NS)
+        read_headroom(core, now);
+    if (core->headroom_bytes == UINT64_MAX)
+        return true;
+    if (core->headroom_bytes < bytes)
+        return false;
+    core->headroom_bytes -= bytes;
+    return true;
+}
+
+bool mz_room_for(struct mz_core *core, uint64_t bytes)
+{
+    if (core->limit_bytes && mz_room_ledger(core) + bytes > core->limit_bytes)
+        return false;
+    return headroom_for(core, bytes);
+}
+
+/* The least that computing can work with: what never leaves, the largest slice of one node, one unit in motion for each
+ * worker, and its buffer. */
+uint64_t mz_room_floor(const struct mz_core *core)
+{
+    uint64_t fixed = 0;
+
+    for (const struct mz_region *region = core->regions; region; region = region->next)
+        for (uint32_t i = 0; i < region->n; i++)
+            fixed += region->tensors[i]->fixed ? region->tensors[i]->bytes : 0;
+    return core->other_bytes + fixed + core->need_bytes + core->bounce_bytes + core->n_workers * MZ_UNIT_BYTES;
+}
+
+static bool may_go(const struct mz_unit *unit)
+{
+    return unit->state == MZ_RESIDENT && unit->pins == 0 && unit->waited == 0 && !unit->cleaning && !unit->tensor->fixed;
+}
+
+/* The order in which units go: those that the pass used last (they are needed again last), clean ones first because
+ * nothing has to be written; then the end of the pass. The start of the model stays: a fixed resident prefix. */
+static struct mz_unit *victim(struct mz_core *core, bool behind)
+{
+    uint32_t here = core->position < core->n_units ? core->position : core->n_units;
+
+    mz_order_refresh(core);
+    for (int clean = 1; clean >= 0; clean--) {
+        for (uint32_t i = here; i-- > 0;)
+            if (may_go(core->sequence[i]) && (core->sequence[i]->copies != 0) == (clean != 0))
+                return core->sequence[i];
+        for (uint32_t i = core->n_units; !behind && i-- > here;)
+            if (may_go(core->sequence[i]) && (core->sequence[i]->copies != 0) == (clean != 0))
+                return core->sequence[i];
+    }
+    return NULL;
+}
+
+int mz_room_make(struct mz_core *core, uint64_t bytes, bool behind)
+{
+    int made = 0;
+
+    while (!mz_room_for(core, bytes)) {
+        struct mz_unit *unit = victim(core, behind);
+        uint64_t freed = 0;
+        if (!unit || mz_unit_evict(unit, &freed) != 0)
+            return -EAGAIN;
+        core->headroom_ns = 0;
+        made = 1;
+    }
+    return made;
+}

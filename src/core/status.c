@@ -1,0 +1,145 @@
+/* The state as numbers: per kind, per unit, and the totals that every percentage refers to. Lock: core->lock. */
+#include <string.h>
+
+#include "core/state.h"
+
+static bool in_memory(unsigned state)
+{
+    return state == MZ_RESIDENT || state == MZ_EVICTING || state == MZ_RESTORING;
+}
+
+void mz_core_totals(const struct mz_core *core, uint64_t *ret_total, uint64_t *ret_remaining, uint64_t *ret_floor)
+{
+    uint64_t total = 0, remaining = mz_stack_memory_bytes(core->stack), floor = 0;
+
+    for (const struct mz_region *region = core->regions; region; region = region->next) {
+        for (uint32_t i = 0; i < region->n; i++) {
+            const struct mz_tensor *tensor = region->tensors[i];
+            for (uint32_t u = 0; u < tensor->n; u++) {
+                uint64_t bytes = mz_unit_bytes(&tensor->units[u]);
+                total += tensor->units[u].state == MZ_EMPTY ? 0 : bytes;
+                remaining += in_memory(tensor->units[u].state) ? bytes : 0;
+                floor += tensor->fixed && tensor->units[u].state != MZ_EMPTY ? bytes : 0;
+            }
+        }
+    }
+    *ret_total = total;
+    *ret_remaining = remaining;
+    *ret_floor = floor;
+}
+
+static void add_unit(const struct mz_unit *unit, struct mz_kind_status *kind)
+{
+    uint64_t bytes = mz_unit_bytes(unit);
+
+    if (unit->state == MZ_EMPTY) {
+        kind->empty_bytes += bytes;
+        return;
+    }
+    kind->total_bytes += bytes;
+    if (in_memory(unit->state))
+        kind->resident_bytes += bytes;
+    else if (unit->state == MZ_LOST)
+        kind->lost_bytes += bytes;
+    else if (unit->copies & MZ_COPY_STACK)
+        kind->stack_bytes += bytes;
+    else if (unit->copies & MZ_COPY_STORE)
+        kind->store_bytes += bytes;
+    else
+        kind->dropped_bytes += bytes;
+    kind->clean_bytes += unit->state == MZ_RESIDENT && unit->copies ? bytes : 0;
+    kind->lossy_bytes += unit->lossy ? bytes : 0;
+}
+
+static void add_region(const struct mz_region *region, struct mz_core_status *status)
+{
+    struct mz_engine *engine = region->core->engine;
+    struct mz_kind_status *kind = &status->kind[region->kind];
+    uint64_t resident = 0, swapped = 0;
+
+    if (engine->ops->counted(engine, region->memory, 0, region->bytes, &resident, &swapped) == 0) {
+        kind->counted_bytes += resident;
+        kind->swapped_bytes += swapped;
+    }
+    if (region->kind == MZ_KIND_SCRATCH) {
+        kind->total_bytes += region->bytes;
+        kind->resident_bytes += resident;
+    }
+    for (uint32_t i = 0; i < region->n; i++)
+        for (uint32_t u = 0; u < region->tensors[i]->n; u++)
+            add_unit(&region->tensors[i]->units[u], &status->kind[region->tensors[i]->kind]);
+}
+
+void mz_core_status(struct mz_core *core, struct mz_core_status *ret)
+{
+    struct mz_core_status status;
+
+    memset(&status, 0, sizeof(status));
+    pthread_mutex_lock(&core->lock);
+    for (const struct mz_region *region = core->regions; region; region = region->next)
+        add_region(region, &status);
+    for (const struct mz_source *source = core->sources; source; source = source->next)
+        status.model_cached_bytes += mz_file_cached(&source->file);
+    mz_core_totals(core, &status.total_bytes, &status.remaining_bytes, &status.floor_bytes);
+    status.limit_bytes = core->limit_bytes;
+    status.stack_used_bytes = mz_stack_used_bytes(core->stack);
+    status.stack_reserve_bytes = mz_stack_memory_bytes(core->stack) - status.stack_used_bytes;
+    status.bounce_bytes = core->bounce_bytes;
+    status.ledger_bytes = mz_room_ledger(core);
+    status.ledger_peak_bytes = core->ledger_peak_bytes;
+    status.store_file_bytes = mz_store_size_bytes(core->store);
+    status.store_written_bytes = mz_store_written_bytes(core->store);
+    status.read_bytes = core->read_bytes;
+    status.decoded_bytes = core->decoded_bytes;
+    status.evictions = core->evictions;
+    status.restores = core->restores;
+    status.gate_waits = core->gate_waits;
+    status.gate_wait_ns = core->gate_wait_ns;
+    status.last_use_ns = core->last_use_ns;
+    status.computing = core->graphs > 0;
+    status.restoring = core->ahead && core->n_evicted > 0;
+    pthread_mutex_unlock(&core->lock);
+    *ret = status;
+}
+
+static const char *where(const struct mz_unit *unit)
+{
+    switch ((enum mz_state)unit->state) {
+    case MZ_EMPTY:
+        return "empty";
+    case MZ_RESIDENT:
+        return "resident";
+    case MZ_LOST:
+        return "lost";
+    case MZ_EVICTING:
+    case MZ_RESTORING:
+        return "moving";
+    case MZ_EVICTED:
+        break;
+    }
+    return unit->copies & MZ_COPY_STACK ? "stack" : unit->copies & MZ_COPY_STORE ? "store" : "file";
+}
+
+void mz_core_visit(struct mz_core *core, void (*see)(void *user, const struct mz_unit_view *view), void *user)
+{
+    pthread_mutex_lock(&core->lock);
+    mz_order_refresh(core);
+    for (uint32_t i = 0; i < core->n_units; i++) {
+        const struct mz_unit *unit = core->sequence[i];
+        struct mz_unit_view view = {
+            .tensor = unit->tensor->name,
+            .where = where(unit),
+            .kind = unit->tensor->kind,
+            .layer = unit->tensor->layer,
+            .index = unit->index,
+            .order = unit->order,
+            .bytes = mz_unit_bytes(unit),
+            .clean = unit->state == MZ_RESIDENT && unit->copies,
+            .lossy = unit->lossy,
+            .is_v = unit->tensor->is_v,
+            .pinned = unit->pins > 0,
+        };
+        see(user, &view);
+    }
+    pthread_mutex_unlock(&core->lock);
+}
