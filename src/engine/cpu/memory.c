@@ -1,11 +1,10 @@
 /* Region memory: anonymous pages, huge ones where a whole block of 2 MiB is in use.
  *
- * Each block of a persistent region is in one of two modes. A block whose granules are committed, all but a few, is
- * advised HUGEPAGE: it is populated as one huge page, or collapsed into one by the kernel later. The few are the gaps of
- * a page or two that alignment leaves between tensors: without them no block of a model of small tensors were ever
- * huge. A block of which only a part is committed is advised NOHUGEPAGE, or one touch of a granule, or khugepaged
- * (max_ptes_none is 511 by default), would fill the rest. A block that is released whole keeps its advice: the kernel
- * does not fill what holds no page. When the last committed granule of a block goes, its gaps go too.
+ * Each block of a persistent region is in one of two modes. A block all of whose granules are committed is advised
+ * HUGEPAGE: it is populated as one huge page, or collapsed into one by the kernel later, and that costs no memory beyond
+ * what was asked for. Every other block is advised NOHUGEPAGE, or one touch of a granule, or khugepaged (max_ptes_none is
+ * 511 by default), would fill the rest of it. Memory that is touched without being committed (a chunk of the cache at its first
+ * token) lies in such blocks.
  *
  * memory->lock protects the maps and is held while advice is changed and a ragged edge is released; populating and the
  * release of whole blocks happen outside, on ranges that the caller owns. It is a leaf in the lock order. */
@@ -23,9 +22,6 @@
 /* Granules of one block are counted in words of 64 bits: 512 granules of 4 KiB. */
 #define BLOCK_WORDS 8
 
-/* Granules of a block that may be missing for it to count as full: 32 KiB of 2 MiB. */
-#define BLOCK_GAPS 8
-
 struct mz_memory {
     char *base;              /* fixed */
     uint64_t bytes;          /* fixed: reserved, a multiple of the block */
@@ -33,7 +29,7 @@ struct mz_memory {
     bool huge;               /* fixed: blocks are advised */
     pthread_mutex_t lock;
     uint64_t (*committed)[BLOCK_WORDS]; /* by block: granules in use; NULL unless huge; lock */
-    uint8_t *small;          /* by block: advised NOHUGEPAGE; lock */
+    uint8_t *advised;        /* by block: HUGEPAGE; lock */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t step)
@@ -53,11 +49,11 @@ static int take_maps(struct mz_memory *memory)
     uint64_t blocks = memory->bytes / BLOCK;
 
     memory->committed = mz_calloc(blocks, sizeof(*memory->committed));
-    memory->small = mz_calloc(blocks, 1);
-    if (!memory->committed || !memory->small)
+    memory->advised = mz_calloc(blocks, 1);
+    if (!memory->committed || !memory->advised)
         return -ENOMEM;
-    /* Without huge pages it works as well. */
-    memory->huge = mz_os_advise_huge(memory->base, memory->bytes, true) == 0;
+    /* Where the kernel takes no advice, or everything is huge anyway, it works as well. */
+    memory->huge = mz_os_advise_huge(memory->base, memory->bytes, false) == 0;
     return 0;
 }
 
@@ -78,7 +74,7 @@ int mz_memory_reserve(struct mz_engine *engine, uint64_t bytes, bool persistent,
     if (err) {
         mz_os_unreserve(memory->base, memory->bytes);
         free(memory->committed);
-        free(memory->small);
+        free(memory->advised);
         free(memory);
         return err;
     }
@@ -95,7 +91,7 @@ void mz_memory_unreserve(struct mz_engine *engine, struct mz_memory *memory)
     mz_os_unreserve(memory->base, memory->bytes);
     pthread_mutex_destroy(&memory->lock);
     free(memory->committed);
-    free(memory->small);
+    free(memory->advised);
     free(memory);
 }
 
@@ -120,28 +116,27 @@ static void mark(struct mz_memory *memory, uint64_t from, uint64_t to, bool in_u
     }
 }
 
-static int count(const struct mz_memory *memory, uint64_t block)
-{
-    int n = 0;
-
-    for (int i = 0; i < BLOCK_WORDS; i++)
-        n += __builtin_popcountll(memory->committed[block][i]);
-    return n;
-}
-
 static bool is_full(const struct mz_memory *memory, uint64_t block)
 {
-    return count(memory, block) >= 64 * BLOCK_WORDS - BLOCK_GAPS;
+    for (int i = 0; i < BLOCK_WORDS; i++)
+        if (memory->committed[block][i] != UINT64_MAX)
+            return false;
+    return true;
 }
 
-/* Advice is a hint: when the kernel refuses it (no room for one mapping more), sizes are still right, only slower or
- * coarser. */
-static void advise(struct mz_memory *memory, uint64_t block, bool small)
+/* Advises the blocks [from, to), runs of those that change at once. Advice is a hint: when the kernel refuses it (no room
+ * for one mapping more), sizes are still right, only slower or coarser. */
+static void advise(struct mz_memory *memory, uint64_t from, uint64_t to, bool huge)
 {
-    if ((bool)memory->small[block] == small)
-        return;
-    if (mz_os_advise_huge(memory->base + block * BLOCK, BLOCK, !small) == 0)
-        memory->small[block] = small;
+    while (from < to) {
+        uint64_t end = from;
+        while (end < to && (bool)memory->advised[end] != huge)
+            end++;
+        if (end > from &&
+            mz_os_advise_huge(memory->base + from * BLOCK, (end - from) * BLOCK, huge) == 0)
+            memset(memory->advised + from, huge, end - from);
+        from = end + 1;
+    }
 }
 
 static uint64_t block_end(uint64_t at, uint64_t end)
@@ -162,32 +157,28 @@ int mz_memory_commit(struct mz_engine *engine, struct mz_memory *memory, uint64_
 
     if (memory->huge) {
         pthread_mutex_lock(&memory->lock);
-        for (uint64_t at = from; at < to; at = block_end(at, to)) {
+        for (uint64_t at = from; at < to; at = block_end(at, to))
             mark(memory, at, block_end(at, to), true);
-            advise(memory, at / BLOCK, !is_full(memory, at / BLOCK));
-        }
+        uint64_t first = from / BLOCK, last = (to + BLOCK - 1) / BLOCK;
+        first += !is_full(memory, first);
+        last -= last > first && !is_full(memory, last - 1);
+        if (first < last)
+            advise(memory, first, last, true);
         pthread_mutex_unlock(&memory->lock);
     }
     return mz_os_populate(memory->base + from, to - from);
 }
 
-/* Part of a block goes, and the rest stays as small pages. Memory that is used without ever being committed (scratch) is
- * not in the maps: there only what was asked for goes. */
+/* Part of a block goes, and the rest stays as small pages. */
 static int release_edge(struct mz_memory *memory, uint64_t from, uint64_t to)
 {
-    uint64_t block = from / BLOCK, lo = from, hi = to;
+    uint64_t block = from / BLOCK;
 
     pthread_mutex_lock(&memory->lock);
-    bool mapped = count(memory, block) > 0;
     mark(memory, from, to, false);
-    if (mapped && count(memory, block) == 0) {
-        lo = block * BLOCK;
-        hi = lo + BLOCK;
-    } else {
-        advise(memory, block, true);
-        mz_os_split_huge(memory->base + from, to - from);
-    }
-    int err = mz_os_release(memory->base + lo, hi - lo);
+    advise(memory, block, block + 1, false);
+    mz_os_split_huge(memory->base + from, to - from);
+    int err = mz_os_release(memory->base + from, to - from);
     if (err)
         mark(memory, from, to, true);
     pthread_mutex_unlock(&memory->lock);
@@ -200,8 +191,8 @@ static int release_blocks(struct mz_memory *memory, uint64_t from, uint64_t to)
     if (err)
         return err;
     pthread_mutex_lock(&memory->lock);
-    for (uint64_t at = from; at < to; at += BLOCK)
-        mark(memory, at, at + BLOCK, false);
+    memset(memory->committed[from / BLOCK], 0, (to - from) / BLOCK * sizeof(*memory->committed));
+    advise(memory, from / BLOCK, to / BLOCK, false);
     pthread_mutex_unlock(&memory->lock);
     return 0;
 }
