@@ -36,7 +36,10 @@ int mz_os_populate(void *base, uint64_t bytes);
 /* Takes the memory from the range; it reads as zeros afterwards. -EINVAL: locked memory (mlockall). */
 int mz_os_release(void *base, uint64_t bytes);
 
-/* Splits a huge page of which only this part will be released, so that the part is really freed. Best effort. */
+/* Splits the huge pages at the two ends of the range of which only a part will be released, so that the part is really
+ * freed (MADV_DONTNEED alone only unmaps it, and it stays charged). Call it right before the release. Best effort, and
+ * about 0.2 ms a huge page; nothing happens before Linux 5.4. Of a page that is split, the kernel may free what holds
+ * nothing but zeros (since 6.12). */
 void mz_os_split_huge(void *base, uint64_t bytes);
 
 /* Debug aid: makes touching the range a fault, or allows it again. */
@@ -44,7 +47,9 @@ int mz_os_protect(void *base, uint64_t bytes, bool none);
 
 /* Bytes of the range that lie in memory and in the system's swap, counted in whole pages. A page that was read
  * but never written counts as neither. `ret_swapped` may be NULL. Base and size need no alignment: every page
- * touched by the range counts whole. -EIO, -ENOENT where /proc is missing. */
+ * touched by the range counts whole. A gigabyte takes 0.1 ms in huge pages and 2 ms in small ones; before Linux 6.7
+ * 15 ms, and a page that was only read counts there too, for its frame cannot be told. -EIO, -ENOENT where /proc is
+ * missing. */
 int mz_os_resident(const void *base, uint64_t bytes, uint64_t *ret_resident, uint64_t *ret_swapped);
 
 /* Drops the clean file pages that lie wholly in the range of a read-only shared mapping of fd, from the mapping
