@@ -26,19 +26,18 @@ if(MZ_LLAMA_DIR)
   target_compile_definitions(mz_ggml_headers INTERFACE GGML_SHARED GGML_BACKEND_SHARED)
   add_library(mz::ggml-headers ALIAS mz_ggml_headers)
 
-  # Programs of this tree (tests, bench) link to these. The plugin does not: its symbols are those
-  # of the program that loads it.
+  # A folder with headers alone is enough to compile: then these libraries are names without a file.
   foreach(lib ggml-base ggml-cpu ggml llama llama-common)
     set(file "${MZ_LLAMA_DIR}/bin/lib${lib}.so")
     if(EXISTS "${file}")
       add_library(mz::${lib} SHARED IMPORTED GLOBAL)
-      set_target_properties(mz::${lib} PROPERTIES IMPORTED_LOCATION "${file}"
-                            INTERFACE_LINK_LIBRARIES mz_ggml_headers)
+      set_target_properties(mz::${lib} PROPERTIES IMPORTED_LOCATION "${file}")
+    else()
+      add_library(mz::${lib} INTERFACE IMPORTED GLOBAL)
+      message(STATUS "MZ_LLAMA_DIR has no bin/lib${lib}.so: what links to it can be compiled only")
     endif()
+    set_target_properties(mz::${lib} PROPERTIES INTERFACE_LINK_LIBRARIES mz_ggml_headers)
   endforeach()
-  if(NOT TARGET mz::llama)
-    message(STATUS "MZ_LLAMA_DIR has no bin/libllama.so: programs on libllama are left out")
-  endif()
 else()
   message(STATUS "MZ_LLAMA_DIR is not set: the plugin, the CPU engine and the bench are left out")
 endif()

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Configures and builds one preset of CMakePresets.json and prints its folder.
 #
-#   scripts/build.sh PRESET [CMAKE OPTION...]      MZ_LLAMA: a llama.cpp build; scripts/llama.sh's without it
+#   scripts/build.sh PRESET [CMAKE OPTION...]
+#     MZ_LLAMA   the llama.cpp build to use; without it scripts/llama.sh's; empty: none, only what needs none is built
+#     MZ_BUILD   the folder to build in; without it build/PRESET
 . "$(dirname "$0")/lib.sh"
 
 preset=${1:-release}
 shift || true
-llama=${MZ_LLAMA:-$("$MZ_ROOT/scripts/llama.sh")}
-dir=$MZ_ROOT/build/$preset
+llama=${MZ_LLAMA-$("$MZ_ROOT/scripts/llama.sh")}
+dir=${MZ_BUILD:-$MZ_ROOT/build/$preset}
 
-step "Configuring mzCache ($preset)" cmake -S "$MZ_ROOT" --preset "$preset" "-DMZ_LLAMA_DIR=$llama" "$@"
+step "Configuring mzCache ($preset)" cmake -S "$MZ_ROOT" --preset "$preset" -B "$dir" "-DMZ_LLAMA_DIR=$llama" "$@"
 step "Building mzCache ($preset)" cmake --build "$dir" -j "$MZ_JOBS"
 printf '%s\n' "$dir"
