@@ -21,7 +21,6 @@
 #include "control/watch.h"
 #include "core/core.h"
 #include "os/log.h"
-#include "os/text.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mz_core *_Atomic core_now;
@@ -175,17 +174,6 @@ static void start_watch(struct mz_core *core)
     atomic_store(&watch_now, watch);
 }
 
-static int create_core(struct mz_engine *engine, struct mz_core **ret)
-{
-    const char *folder = getenv("MZ_SWAP_FOLDER"), *workers = getenv("MZ_WORKERS");
-    struct mz_core_config config = {.engine = engine, .swap_folder = folder && *folder ? folder : NULL};
-    uint64_t n;
-
-    if (workers && mz_os_parse_number(workers, &n) == 0 && n <= 64)
-        config.workers = (uint32_t)n;
-    return mz_core_create(&config, ret);
-}
-
 /* Under `lock`. */
 static int start(struct mz_engine *engine, struct mz_core **ret)
 {
@@ -195,7 +183,8 @@ static int start(struct mz_engine *engine, struct mz_core **ret)
     if (!hooked && (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0 || atexit(at_exit) != 0))
         return -ENOMEM;
     hooked = true;
-    int rc = create_core(engine, &core);
+    const struct mz_core_config config = {.engine = engine}; /* core reads its own variables */
+    int rc = mz_core_create(&config, &core);
     if (rc < 0)
         return rc;
     json_object_seed(0);

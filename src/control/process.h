@@ -13,8 +13,8 @@ struct mz_engine;
 struct mz_watch;
 
 /* Creates the core with the environment's options, starts the control socket and the memory watch. Later calls return the
- * same core and look at nothing else. Any thread. -ENOMEM, -EAGAIN (no threads), -EINVAL (an MZ_* variable holds nonsense; the
- * log names it), -ECHILD (forked). A socket or a watch that cannot be had is logged and is no error. */
+ * same core and look at nothing else. Any thread. -ENOMEM, -EAGAIN (no threads), -ECHILD (forked). A socket or a watch
+ * that cannot be had, and a variable that holds nonsense, are logged and are no error. */
 int mz_process_start(struct mz_engine *engine, struct mz_core **ret);
 
 /* The core, or NULL: not started, or forked. Any thread, does not block. */

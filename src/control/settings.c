@@ -13,7 +13,7 @@ static const struct mz_setting own[] = {
     {"floor",       "MZ_FLOOR",       "SIZE|PERCENT",     "0",    "what pressure and idle time leave in memory", MZ_SETTING_POLICY},
     {"headroom",    "MZ_HEADROOM",    "SIZE|own",         "own",  "free memory of the machine below which it is short", MZ_SETTING_POLICY},
     {"hold",        "MZ_HOLD",        "TIME",             "10s",  "that soon after use nothing is evicted unless memory is very short", MZ_SETTING_POLICY},
-    {"clean-ahead", "MZ_CLEAN_AHEAD", "on|off|always",    "on",   "write copies while idle, so that evicting need not; always: on battery too", MZ_SETTING_POLICY},
+    {"clean-on-battery", "MZ_CLEAN_ON_BATTERY", "on|off", "off", "write copies while idle on battery too", MZ_SETTING_POLICY},
     {"pressure",    "MZ_PRESSURE",    "on|off",           "on",   "watch the memory of the machine and of the cgroup", MZ_SETTING_START},
     {"control",     "MZ_CONTROL",     "on|off",           "on",   "open the control socket", MZ_SETTING_START},
     {"runtime-dir", "MZ_RUNTIME_DIR", "FOLDER",           "",     "folder of the control sockets", MZ_SETTING_START},

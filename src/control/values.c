@@ -166,19 +166,15 @@ json_t *mz_values_json(const struct mz_homes *homes)
     return all;
 }
 
-/* One variable. What core read at its creation already is left alone. */
+/* One variable of ours; core read its own when it was created. */
 static int apply(const struct mz_homes *homes, const struct mz_setting *setting, const char *value)
 {
-    char now[4096];
-
-    if (setting->home == MZ_SETTING_START)
-        return 0;
-    if (mz_value_get(homes, setting->name, now, sizeof(now)) == 0 && strcmp(now, value) == 0)
+    if (setting->home != MZ_SETTING_POLICY && setting->home != MZ_SETTING_LIMIT)
         return 0;
     int rc = mz_value_set(homes, setting->name, value);
     if (rc == -EAGAIN && setting->home == MZ_SETTING_LIMIT)
         return limit_later(homes->core, value);
-    return rc == -EBUSY || rc == -ENOTSUP ? 0 : rc;
+    return rc == -ENOTSUP ? 0 : rc; /* without a memory watch, and that was said already */
 }
 
 void mz_values_from_environment(const struct mz_homes *homes)

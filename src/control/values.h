@@ -28,7 +28,7 @@ json_t *mz_values_json(const struct mz_homes *homes);
  * -ERANGE, what is needed at least (0: not known). Waits. -EINVAL; -EAGAIN: a percentage, and nothing is loaded yet. */
 int mz_value_limit(struct mz_core *core, const char *value, uint64_t *ret_bytes, uint64_t *ret_floor);
 
-/* Applies every MZ_* variable of the table that is set and was not read by core already. A percentage as limit is
+/* Applies every MZ_* variable of the table that is set and is not core's. A percentage as limit is
  * applied by a thread of its own once the model has run. A value that is not allowed is logged and changes nothing. */
 void mz_values_from_environment(const struct mz_homes *homes);
 

@@ -258,14 +258,11 @@ static int set_hold(struct mz_policy_options *policy, const char *value)
     return rc;
 }
 
-static int set_clean(struct mz_policy_options *policy, const char *value)
+static int set_battery(struct mz_policy_options *policy, const char *value)
 {
-    bool always = strcmp(value, "always") == 0;
-
-    if (!always && strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
+    if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
         return -EINVAL;
-    policy->clean_ahead = strcmp(value, "off") != 0;
-    policy->clean_on_battery = always;
+    policy->clean_on_battery = strcmp(value, "on") == 0;
     return 0;
 }
 
@@ -316,9 +313,9 @@ static int get_hold(const struct mz_policy_options *policy, char *buf, size_t si
     return text(buf, size, "%llus", policy->hold_ms / 1000, 0);
 }
 
-static int get_clean(const struct mz_policy_options *policy, char *buf, size_t size)
+static int get_battery(const struct mz_policy_options *policy, char *buf, size_t size)
 {
-    return word(buf, size, !policy->clean_ahead ? "off" : policy->clean_on_battery ? "always" : "on");
+    return word(buf, size, policy->clean_on_battery ? "on" : "off");
 }
 
 static int get_step(const struct mz_policy_options *policy, char *buf, size_t size)
@@ -336,7 +333,7 @@ static const struct row {
     {"floor", set_floor, get_floor},
     {"headroom", set_headroom, get_headroom},
     {"hold", set_hold, get_hold},
-    {"clean-ahead", set_clean, get_clean},
+    {"clean-on-battery", set_battery, get_battery},
 };
 
 static const struct row *find(const char *name)

@@ -1,0 +1,64 @@
+/* mzcache limit: bounds the memory of a model. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "control/size.h"
+
+static int limit_one(const struct cli_input *input, const struct cli_target *t, const char *value)
+{
+    int rc = CLI_OK;
+    char size[CLI_TEXT];
+    json_t *reply = cli_ask(t, json_pack("{s:s, s:s}", "cmd", "limit", "value", value), 0, &rc);
+
+    if (!reply)
+        return rc;
+    uint64_t bytes = cli_number(reply, "limit_bytes");
+    if (cli_value(input, "json"))
+        cli_print_json(t, reply);
+    else
+        (void)printf("%s (%ld): limit %s\n", t->program, (long)t->pid, bytes ? cli_size(bytes, size) : "off");
+    json_decref(reply);
+    return CLI_OK;
+}
+
+static int run(const struct cli_input *input)
+{
+    const char *value = input->operands[0];
+    struct mz_amount amount;
+    struct cli_target *targets;
+    size_t n;
+
+    if (strcmp(value, "off") != 0 && mz_amount_parse(value, &amount) < 0)
+        return cli_usage(input, "\"%s\" is not a size, a percentage or \"off\"", value);
+    int rc = cli_targets_one(input, &targets, &n);
+    if (rc != CLI_OK)
+        return rc;
+    for (size_t i = 0; i < n; i++) {
+        int one = limit_one(input, &targets[i], value);
+        rc = one == CLI_OK ? rc : one;
+    }
+    cli_targets_free(targets, n);
+    return rc;
+}
+
+static const struct cli_option options[] = {
+    {"pid", 'p', "PID", "this process; needed when several hold a model"},
+    {"all", 'a', NULL, "every process that holds a model, each for itself"},
+    {"json", 'j', NULL, "one JSON object a line"},
+    {0},
+};
+
+const struct cli_command cli_limit = {
+    .name = "limit",
+    .operands = "SIZE|PERCENT|off",
+    .summary = "Bound all memory that mzCache holds in a process, at every moment",
+    .help = "Evicts down to the limit first. A model larger than its limit goes on by reading layers as it needs them.\n"
+            "A limit below what computing needs at least is refused, with that number (exit code 4).\n"
+            "A percentage is one of the model's total at this moment.\n",
+    .options = options,
+    .min_operands = 1,
+    .max_operands = 1,
+    .run = run,
+};

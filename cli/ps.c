@@ -1,0 +1,54 @@
+/* mzcache ps: the processes that mzCache is in. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli.h"
+
+static void print_row(const struct cli_target *t)
+{
+    char total[CLI_TEXT], remaining[CLI_TEXT], limit[CLI_TEXT], idle[CLI_TEXT];
+    uint64_t limit_bytes = cli_number(t->brief, "limit_bytes");
+
+    (void)printf("%7ld  %-16s %10s %10s %5.1f%% %10s  %s\n", (long)t->pid, t->program,
+                 cli_size(cli_number(t->brief, "total_bytes"), total),
+                 cli_size(cli_number(t->brief, "remaining_bytes"), remaining), cli_real(t->brief, "remaining_percent"),
+                 limit_bytes ? cli_size(limit_bytes, limit) : "-", cli_idle(t->brief, idle));
+}
+
+static int run(const struct cli_input *input)
+{
+    struct cli_target *targets;
+    size_t n;
+    bool json = cli_value(input, "json"), all = cli_value(input, "all");
+    int rc = cli_targets_all(&targets, &n);
+
+    if (rc != CLI_OK)
+        return rc;
+    if (!json)
+        (void)printf("%7s  %-16s %10s %10s %6s %10s  %s\n", "PID", "PROGRAM", "TOTAL", "IN MEMORY", "", "LIMIT", "IDLE");
+    for (size_t i = 0; i < n; i++) {
+        if (!all && cli_number(targets[i].brief, "total_bytes") == 0)
+            continue;
+        if (json)
+            cli_print_json(&targets[i], targets[i].brief);
+        else
+            print_row(&targets[i]);
+    }
+    cli_targets_free(targets, n);
+    return CLI_OK;
+}
+
+static const struct cli_option options[] = {
+    {"all", 'a', NULL, "also those that have no model (a router, a program that still loads)"},
+    {"json", 'j', NULL, "one JSON object a line"},
+    {0},
+};
+
+const struct cli_command cli_ps = {
+    .name = "ps",
+    .operands = "",
+    .summary = "List the processes that hold a model, the one idle longest first",
+    .options = options,
+    .run = run,
+};
