@@ -322,7 +322,7 @@ static bool still_fits(const struct mz_unit *unit, enum mz_action action)
 {
     if (action == MZ_SINK)
         return unit->state == MZ_EVICTED && (unit->copies & MZ_COPY_STACK);
-    return unit->state == MZ_RESIDENT && !unit->pins && !unit->cleaning && (action == MZ_DROP) == (unit->copies != 0);
+    return unit->state == MZ_RESIDENT && !unit->pins && !unit->cleaning && (action != MZ_DROP || unit->copies);
 }
 
 /* Takes the next steps that share an action out of the plan and puts their units in motion. Lock held. */
@@ -345,11 +345,13 @@ static uint32_t group_take(struct mz_core *core, struct group *group, uint32_t a
 static void group_write(struct eviction *eviction, struct group *group)
 {
     for (uint32_t i = 0; i < group->n; i++) {
+        group->requests[i] = (struct mz_request){0};
+        if (group->units[i]->copies) /* it got a copy since the plan was made */
+            continue;
         if (!eviction->transfer) {
             group->errs[i] = mz_unit_write_store(group->units[i]);
             continue;
         }
-        group->requests[i] = (struct mz_request){0};
         group->errs[i] = mz_unit_write_begin(group->units[i], &group->requests[i]);
         group->requests[i].user = &group->errs[i];
         if (!group->errs[i])
@@ -391,9 +393,15 @@ static uint32_t group_note(struct eviction *eviction, struct group *group)
         }
         noted++;
         if (group->action == MZ_STORE) {
-            unit->copies |= MZ_COPY_STORE;
+            if (!unit->copies)
+                unit->copies = MZ_COPY_STORE;
             eviction->report.to_store_bytes += bytes;
         } else if (group->action == MZ_STACK) {
+            /* What comes back will differ from a copy made before the first loss, and equal one made after it. */
+            if (group->lossy[i] && !unit->lossy) {
+                mz_unit_void(unit, unit->copies);
+                unit->hashed = false;
+            }
             unit->copies |= MZ_COPY_STACK;
             unit->lossy = unit->lossy || group->lossy[i];
             eviction->report.to_stack_bytes += bytes;

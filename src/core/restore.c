@@ -47,7 +47,7 @@ struct worker {
 
 static enum path path_of(const struct mz_unit *unit)
 {
-    return unit->copies & (MZ_COPY_STORE | MZ_COPY_FILE) ? PATH_STORAGE : PATH_STACK;
+    return unit->copies & MZ_COPY_STACK ? PATH_STACK : PATH_STORAGE;
 }
 
 /* Where a unit's bytes begin in the file they come from. */
@@ -60,7 +60,7 @@ static uint64_t file_offset(const struct mz_unit *unit)
 
 static bool through_bounce(const struct mz_unit *unit)
 {
-    return unit->tensor->form || ((unit->copies & MZ_COPY_STORE) && unit->image_bytes);
+    return unit->tensor->form || unit->image_bytes;
 }
 
 static void unqueue(struct mz_core *core, struct mz_unit *unit, struct mz_unit *before)
@@ -212,16 +212,22 @@ static uint64_t job_bytes(const struct job *job)
     return mz_unit_offset(last) + mz_unit_bytes(last) - mz_unit_offset(job->units[0]);
 }
 
-static int job_commit(struct mz_core *core, const struct job *job)
+static int commit_span(struct mz_region *region, uint64_t lo, uint64_t hi)
 {
-    struct mz_region *region = job->units[0]->tensor->region;
+    struct mz_engine *engine = region->core->engine;
+
+    if (engine->ops->trap)
+        engine->ops->trap(engine, region->memory, lo, hi - lo, false);
+    return engine->ops->commit(engine, region->memory, lo, hi - lo);
+}
+
+static int job_commit(const struct job *job)
+{
     uint64_t lo, hi, lo_last, hi_last;
 
     mz_unit_span(job->units[0], &lo, &hi);
     mz_unit_span(job->units[job->n - 1], &lo_last, &hi_last);
-    if (core->engine->ops->trap)
-        core->engine->ops->trap(core->engine, region->memory, lo, hi_last - lo, false);
-    return core->engine->ops->commit(core->engine, region->memory, lo, hi_last - lo);
+    return commit_span(job->units[0]->tensor->region, lo, hi_last);
 }
 
 /* Direct I/O into place: begins and ends at whole blocks of the file, if these lie within pages of the job's own. */
@@ -403,7 +409,7 @@ static void job_undo(struct mz_core *core, struct job *job, int err)
 
 static void job_start(struct worker *worker, struct job *job)
 {
-    int err = job_commit(worker->core, job);
+    int err = job_commit(job);
 
     if (err) {
         job_undo(worker->core, job, err);
@@ -621,7 +627,7 @@ void mz_restore_commit_all(struct mz_core *core)
         if (unit->state != MZ_EVICTED || !mz_room_for(core, mz_unit_span_bytes(unit)))
             continue;
         mz_unit_span(unit, &lo, &hi);
-        (void)core->engine->ops->commit(core->engine, unit->tensor->region->memory, lo, hi - lo);
+        (void)commit_span(unit->tensor->region, lo, hi);
     }
     pthread_mutex_unlock(&core->lock);
 }

@@ -145,7 +145,6 @@ int mz_unit_encode(struct mz_unit *unit, bool *ret_lossy)
     *ret_lossy = mz_codec_is_lossy_image(mz_stack_at(&slot), coded);
     mz_stack_trim(core->stack, &slot, coded);
     unit->slot = slot;
-    unit->hashed = false; /* the image carries its own hash; the plain bytes changed */
     return 0;
 }
 

@@ -1,0 +1,119 @@
+/* Limits: the ledger never exceeds one, not even at its peak, and a model larger than its limit goes on. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "fake_model.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static void below_the_floor_is_refused(void **state)
+{
+    (void)state;
+    struct model model;
+    uint64_t floor = 0;
+    model_make(&model, true, false);
+    model_write_chunk(&model, 0, 5);
+    assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    assert_int_equal(mz_core_limit(model.core, 1 * MIB, &floor), -ERANGE);
+    assert_true(floor > 8 * MIB);
+    assert_int_equal(model_status(&model).limit_bytes, 0);
+    assert_int_equal(mz_core_limit(model.core, floor, &floor), 0);
+    assert_true(model_status(&model).ledger_bytes <= floor);
+    model_free(&model);
+}
+
+static void streaming_stays_below_the_limit(void **state)
+{
+    (void)state;
+    struct model model;
+    model_make(&model, true, false);
+    for (uint32_t c = 0; c < 4; c++)
+        model_write_chunk(&model, c, (uint8_t)(30 + c));
+    assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    uint64_t floor = 0;
+    (void)mz_core_limit(model.core, 1, &floor);
+    assert_true(floor < model_status(&model).ledger_bytes);
+    assert_int_equal(mz_core_limit(model.core, floor + 2 * MIB, NULL), 0);
+    uint64_t before = model_status(&model).ledger_peak_bytes;
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(model_pass(&model, i < 3 ? (uint8_t)(60 + i) : 0, NULL, NULL), 0);
+        struct mz_core_status status = model_status(&model);
+        assert_true(status.ledger_bytes <= status.limit_bytes);
+        uint64_t counted = status.kind[MZ_KIND_WEIGHT].counted_bytes + status.kind[MZ_KIND_KV].counted_bytes;
+        assert_true(counted <= status.limit_bytes);
+    }
+    assert_int_equal(model_status(&model).ledger_peak_bytes, before); /* it was reached before the limit was set */
+    assert_true(model_count(&model, MZ_KIND_WEIGHT, "file") > 0);
+    assert_int_equal(mz_core_restore(model.core, true), 0); /* as far as the limit allows */
+    assert_true(model_status(&model).ledger_bytes <= model_status(&model).limit_bytes);
+    assert_int_equal(mz_core_limit(model.core, 0, NULL), 0);
+    assert_int_equal(mz_core_restore(model.core, true), 0);
+    assert_int_equal(model_count(&model, MZ_KIND_WEIGHT, "file"), 0);
+    model_free(&model);
+}
+
+static void limit_below_the_need_is_raised(void **state)
+{
+    (void)state;
+    struct model model;
+    model_make(&model, true, false);
+    uint64_t floor = 0;
+    (void)mz_core_limit(model.core, 1, &floor); /* nothing was computed yet: the need is unknown */
+    assert_int_equal(mz_core_limit(model.core, floor, NULL), 0);
+    assert_int_equal(model_pass(&model, 9, NULL, NULL), 0);
+    assert_true(model_status(&model).limit_bytes > floor);
+    model_free(&model);
+}
+
+/* A machine that has hardly anything left: restoring waits instead of calling the OOM killer. */
+static void headroom_is_respected(void **state)
+{
+    (void)state;
+    struct model model;
+    char root[] = "/var/tmp/mz-root-XXXXXX", path[128];
+    model_make(&model, true, false);
+    assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    assert_int_equal(mz_core_evict_to(model.core, 0, "test", NULL), 0);
+    assert_non_null(mkdtemp(root));
+    snprintf(path, sizeof(path), "%s/proc", root);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof(path), "%s/proc/meminfo", root);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("MemTotal: 1000000 kB\nMemFree: 1000 kB\nMemAvailable: 74000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n", file);
+    fclose(file);
+    setenv("MZ_SYSROOT", root, 1);
+    usleep(60000); /* an older reading is used for 50 ms */
+    assert_int_equal(mz_core_restore(model.core, true), 0);
+    unsetenv("MZ_SYSROOT");
+    assert_true(model_count(&model, MZ_KIND_WEIGHT, "file") > 0);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/proc", root);
+    rmdir(path);
+    rmdir(root);
+    usleep(60000);
+    assert_int_equal(mz_core_restore(model.core, true), 0);
+    assert_int_equal(model_count(&model, MZ_KIND_WEIGHT, "file"), 0);
+    model_free(&model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(below_the_floor_is_refused),
+        cmocka_unit_test(streaming_stays_below_the_limit),
+        cmocka_unit_test(limit_below_the_need_is_raised),
+        cmocka_unit_test(headroom_is_respected),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
