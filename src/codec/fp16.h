@@ -1,7 +1,7 @@
 /*
- * fp16 <-> fp32 in integer arithmetic, without branches so that compilers vectorise the loops around it. Both
- * expect the default floating-point environment. Values agree with F16C and NEON; the payload of a NaN does
- * not.
+ * fp16 <-> fp32 without the instructions for it, and without branches so that compilers vectorise the loops
+ * around it. Both expect the default floating-point environment. Values agree with F16C and NEON; the payload
+ * of a NaN does not.
  */
 #ifndef MZ_CODEC_FP16_H
 #define MZ_CODEC_FP16_H
@@ -23,6 +23,16 @@ static inline uint32_t mz_bits_of_float(float value)
     return bits;
 }
 
+/*
+ * condition ? a : b. Written as masks: of a conditional expression compilers make a branch around the
+ * floating-point operations that could trap, and do not vectorise the loop.
+ */
+static inline uint32_t mz_select(int condition, uint32_t a, uint32_t b)
+{
+    uint32_t mask = 0u - (uint32_t)condition;
+    return (a & mask) | (b & ~mask);
+}
+
 /* Exact. */
 static inline float mz_half_to_float(uint16_t half)
 {
@@ -32,8 +42,8 @@ static inline float mz_half_to_float(uint16_t half)
     uint32_t special = (magnitude << 13) | 0x7f800000u;
     /* A subnormal is a multiple of 2^-24; the conversion and the product are exact. */
     uint32_t small = mz_bits_of_float((float)(int32_t)magnitude * 0x1p-24f);
-    uint32_t bits = magnitude < 0x0400u ? small : normal;
-    bits = magnitude >= 0x7c00u ? special : bits;
+    uint32_t bits = mz_select(magnitude < 0x0400u, small, normal);
+    bits = mz_select(magnitude >= 0x7c00u, special, bits);
     return mz_float_of_bits(bits | sign);
 }
 
@@ -43,14 +53,13 @@ static inline uint16_t mz_float_to_half(float value)
     uint32_t bits = mz_bits_of_float(value);
     uint32_t sign = (bits >> 16) & 0x8000u;
     uint32_t magnitude = bits & 0x7fffffffu;
-    uint32_t nan = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
-    uint32_t large = magnitude < 0x47800000u ? magnitude : 0x47800000u; /* 2^16 and above: infinity */
-    uint32_t normal = (large + 0x0fffu + ((large >> 13) & 1u) - (112u << 23)) >> 13;
+    uint32_t nan = mz_select(magnitude > 0x7f800000u, 0x7e00u, 0x7c00u);
+    uint32_t normal = (magnitude + 0x0fffu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13;
     /* The last bit of 0.5f is 2^-24, the unit of fp16's subnormals: the addition rounds to it. */
-    uint32_t small =
-        mz_bits_of_float(mz_float_of_bits(magnitude < 0x38800000u ? magnitude : 0u) + 0.5f) - 0x3f000000u;
-    uint32_t half = magnitude < 0x38800000u ? small : normal;
-    half = magnitude >= 0x47800000u ? nan : half;
+    int is_small = magnitude < 0x38800000u;
+    uint32_t sum = mz_bits_of_float(mz_float_of_bits(mz_select(is_small, magnitude, 0u)) + 0.5f);
+    uint32_t half = mz_select(is_small, sum - 0x3f000000u, normal);
+    half = mz_select(magnitude >= 0x47800000u, nan, half); /* 2^16 and above */
     return (uint16_t)(half | sign);
 }
 

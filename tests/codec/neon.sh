@@ -1,6 +1,6 @@
 #!/bin/sh
-# The NEON kernels: cross-compiled for aarch64, run under qemu's user emulation, and compared byte for byte with
-# what this machine's kernels give and with the portable ones.
+# The NEON kernels: cross-compiled for aarch64, run under qemu's user emulation, and compared byte for byte
+# with what this machine's kernels give and with the portable ones.
 #
 #   neon.sh SOURCE_DIR DIGEST_PROGRAM_OF_THIS_MACHINE
 #
@@ -22,9 +22,12 @@ work=$(mktemp -d)
 trap 'rm -f "$work/xxhash.h" "$work/digest" "$work/neon" "$work/portable" "$work/native"; rmdir "$work"' EXIT
 
 # xxhash.h is the same for every architecture, but the folder that it lies in is not.
-header=$(printf '#include <xxhash.h>\n' | ${CC:-cc} -E -x c - | sed -n 's/^# [0-9]* "\(.*xxhash\.h\)".*/\1/p' | head -n 1)
+header=$(printf '#include <xxhash.h>\n' | ${CC:-cc} -E -x c - |
+    sed -n 's/^# [0-9]* "\(.*xxhash\.h\)".*/\1/p' | head -n 1)
 [ -n "$header" ] || skip "no xxhash.h"
 cp "$header" "$work/xxhash.h"
+printf 'int main(void) { return 0; }\n' | "$cc" -static -x c -o "$work/digest" - 2>/dev/null ||
+    skip "$cc has no static C library"
 
 codec=$source/src/codec
 "$cc" -std=gnu11 -O2 -static -ffp-contract=off -Wall -Wextra -Werror -D_GNU_SOURCE \

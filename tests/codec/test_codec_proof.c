@@ -12,6 +12,7 @@
 #include "cmocka_all.h"
 #include "codec/codec.h"
 #include "codec/fp16.h"
+#include "codec_data.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -188,13 +189,68 @@ static void other_steps_every_pair(void **state)
         check_pairs(steps);
 }
 
+/* One group: both ends and the 62 elements from `first` on that lie between them. */
+static void add_range_group(struct chunk *chunk, int32_t low, int32_t high, int32_t first)
+{
+    uint16_t *x = chunk->plain + chunk->groups * GROUP;
+    x[0] = mz_half_of_order(low);
+    x[1] = mz_half_of_order(high);
+    for (int32_t i = 2; i < 2 * (int32_t)GROUP; i++)
+        x[i] = mz_half_of_order(first + i - 2 < high ? first + i - 2 : high);
+    chunk->groups += 2;
+}
+
+static void check_ranges(struct chunk *chunk)
+{
+    const struct mz_codec *flexgen = mz_codec_find("q8_flexgen");
+    const uint64_t bytes = (uint64_t)chunk->groups * GROUP * 2;
+    uint64_t first = 0, second = 0;
+    assert_int_equal(
+        mz_codec_encode(flexgen, &key, chunk->plain, bytes, chunk->image, sizeof(chunk->image), &first), 0);
+    assert_int_equal(mz_codec_decode(&key, chunk->image, first, chunk->decoded, bytes), 0);
+    assert_int_equal(
+        mz_codec_encode(flexgen, &key, chunk->decoded, bytes, chunk->again, sizeof(chunk->again), &second),
+        0);
+    if (first != second || memcmp(chunk->image, chunk->again, first) != 0)
+        fail_msg("the second pass changes the range %04x to %04x", chunk->plain[0], chunk->plain[1]);
+    assert_memory_equal(chunk->plain, chunk->decoded, 2 * sizeof(chunk->plain[0]));
+    chunk->groups = 0;
+}
+
+/* Ends as far apart as can be, or close: a step is then about the last bit of an element, where codes could
+ * slip. */
+static void random_range(uint64_t *random, int32_t *ret_low, int32_t *ret_high)
+{
+    static const int32_t widths[] = {2 * 0x7bff, 4000, 1024, 700, 256};
+    int32_t low = (int32_t)(codec_random(random) % (2 * 0x7c00 - 1)) - 0x7c00;
+    int32_t width = (int32_t)(codec_random(random) >> 32) & 0x7fffffff;
+    int32_t high = low + width % widths[codec_random(random) % 5];
+    *ret_low = low;
+    *ret_high = high < 0x7bff ? high : 0x7bff;
+}
+
+static void ranges_of_flexgen(void **state)
+{
+    struct chunk *chunk = calloc(1, sizeof(*chunk));
+    uint64_t random = 31;
+    (void)state;
+    assert_non_null(chunk);
+    for (unsigned i = 0; i < (want_all ? 1000000u : 30000u); i++) {
+        int32_t low, high;
+        random_range(&random, &low, &high);
+        for (int32_t first = low; first <= high && chunk->groups < BATCH; first += 2 * (int32_t)GROUP - 2)
+            add_range_group(chunk, low, high, first);
+        check_ranges(chunk);
+    }
+    free(chunk);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair),
-        cmocka_unit_test(every_code),
-        cmocka_unit_test(other_steps),
-        cmocka_unit_test(other_steps_every_pair),
+        cmocka_unit_test(every_pair),        cmocka_unit_test(every_code),
+        cmocka_unit_test(other_steps),       cmocka_unit_test(other_steps_every_pair),
+        cmocka_unit_test(ranges_of_flexgen),
     };
     want_all = argc > 1 && strcmp(argv[1], "--all") == 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
