@@ -253,16 +253,17 @@ static uint64_t predicted(const struct view *v, uint64_t available, uint64_t fil
 
 /* Bytes to free so that `low` and a quarter more are available afterwards; 0 when `low` will be. While d
  * bytes are evicted at `rate`, others take d * fill / rate: the geometric sum of that is d * rate / (rate -
- * fill). */
+ * fill). Twice d is enough for one decision: a burst seldom lasts, and if it does the next decision is half a
+ * second away. */
 static uint64_t need(const struct view *v, uint64_t low, uint64_t available, uint64_t fill)
 {
     uint64_t soon = predicted(v, available, fill), deficit;
 
     if (low == 0 || soon >= low)
         return 0;
-    if (fill >= v->rate)
-        return UINT64_MAX;
     deficit = low + low / 4 - soon;
+    if (fill >= v->rate / 2)
+        return deficit + deficit;
     return mul_div(deficit, v->rate, v->rate - fill);
 }
 

@@ -281,6 +281,24 @@ static void test_hog_is_met_ahead(void **unused)
     assert_true(least > 16 * GIB / 10);
 }
 
+/* A burst of 5 GiB/s is not taken for a hog that never stops. */
+static void test_burst_does_not_take_everything(void **unused)
+{
+    struct replay r;
+    struct mz_policy_sample s = sample_at(60000);
+
+    (void)unused;
+    replay_begin(&r);
+    s.available_bytes = 2 * GIB;
+    replay_step(&r, s);
+    s.now_ns += 100 * MS;
+    s.available_bytes -= 512 * MIB;
+    replay_step(&r, s);
+    assert_int_equal(r.action.act, MZ_ACT_EVICT);
+    assert_int_equal(r.action.level, MZ_LEVEL_MEDIUM);
+    assert_int_equal(r.action.bytes, 2 * 1280 * MIB);
+}
+
 /* Without an end of the stalls steps grow to 20 % of total, and it ends at the floor. */
 static void test_steps_grow_until_calm(void **unused)
 {
@@ -784,6 +802,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_hog_is_met_ahead),
+        cmocka_unit_test(test_burst_does_not_take_everything),
         cmocka_unit_test(test_steps_grow_until_calm),
         cmocka_unit_test(test_headroom_and_band_end_it),
         cmocka_unit_test(test_peers_give_first),
