@@ -265,14 +265,12 @@ static void exact_kv_and_w(struct planner *p)
         take(p, CODED, true);
 }
 
-/* Published: KVonly splits by counts in inverse proportion to the times. Layers dropped are 0 the first time
- * round; later their reading is part of the storage path's share. */
+/* Published: KVonly splits in inverse proportion to the chunk's two times, so that both paths' sums stay
+ * equal. The first time round the sums are these chunks alone; later the reading of dropped layers is part of
+ * them. */
 static void published_kv_only(struct planner *p)
 {
-    double if_stack = (double)(p->kv_stacked + 1) * p->chunk_decode_ns;
-    double if_store =
-        (double)(p->kv_stored + 1) * p->chunk_read_ns + (double)p->layers_dropped * p->layer_read_ns;
-    bool stack = if_stack <= if_store;
+    bool stack = p->stack_ns + p->chunk_decode_ns <= p->store_ns + p->chunk_read_ns;
     take(p, CODED, stack);
     if (stack)
         p->kv_stacked++;

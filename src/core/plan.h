@@ -1,5 +1,6 @@
 /* The plan: which units leave memory next, and where each goes. A pure function of sizes, times and what is
- * evicted already; it allocates nothing, locks nothing and takes time about linear in the number of candidates.
+ * evicted already; it allocates nothing, locks nothing and takes time about linear in the number of
+ * candidates.
  *
  * Two restore paths run at once: storage (model files and the swap file) and the stack (compressed KV in
  * memory). How much will be asked for in the end is unknown, so every step must leave the two paths with
@@ -64,8 +65,8 @@ struct mz_plan_input {
      * decode_ns. */
     double store_ns, stack_ns;
 
-    /* Published rule: t_r(W) of a layer, t_r(KV) and t_d(KV) of a chunk. 0: the mean of the candidates, which
-     * moves a little from call to call where units differ in size. */
+    /* Published rule: t_r(W) of a layer, t_r(KV) and t_d(KV) of a chunk, means over all there are, evicted or
+     * not. 0: the mean of the candidates, which moves as they become fewer. */
     double layer_read_ns, chunk_read_ns, chunk_decode_ns;
 
     enum mz_rule rule;

@@ -24,7 +24,7 @@ struct model {
     enum place place[MAX_UNITS];
     uint32_t n, layers;
     enum mz_rule rule;
-    bool stack_allowed;
+    bool stack_allowed, without_times;
 
     /* What mz_plan_make() sees: candidates, and which unit each is. */
     struct mz_plan_unit candidates[MAX_UNITS];
@@ -109,6 +109,19 @@ static void count_layers(struct model *m)
     }
 }
 
+/* The published rule's unit times: means over the whole model. */
+static void give_unit_times(struct model *m)
+{
+    double read = 0, decode = 0;
+    for (uint32_t i = 0; i < m->n; i++) {
+        read += m->units[i].coded_bytes ? m->units[i].read_ns : 0;
+        decode += m->units[i].coded_bytes ? m->units[i].decode_ns : 0;
+    }
+    m->in.layer_read_ns = m->in.weight_layers ? weight_sum(m) / (double)m->in.weight_layers : 0;
+    m->in.chunk_read_ns = m->in.kv_units ? read / (double)m->in.kv_units : 0;
+    m->in.chunk_decode_ns = m->in.kv_units ? decode / (double)m->in.kv_units : 0;
+}
+
 /* Describes the model's state for a request. */
 static void describe(struct model *m, uint64_t wanted)
 {
@@ -132,6 +145,8 @@ static void describe(struct model *m, uint64_t wanted)
         m->from[m->in.n] = i;
         m->candidates[m->in.n++] = unit;
     }
+    if (!m->without_times)
+        give_unit_times(m);
 }
 
 static int plan(struct model *m, uint64_t wanted)
@@ -209,69 +224,53 @@ struct table {
     const char *expected, *first_stage;
 };
 
+/* Whether the letters are those expected; spaces are for the reader. */
+static bool same_letters(const char *letters, const char *expected)
+{
+    for (; *expected; expected++)
+        if (*expected != ' ' && *letters++ != *expected)
+            return false;
+    return *letters == 0;
+}
+
 /* Figure 7 by numbers: C a chunk compressed, S one stored, W a layer dropped. */
 static void test_tables(void **state)
 {
     (void)state;
+    enum { P = MZ_RULE_PUBLISHED, E = MZ_RULE_EXACT };
     static const struct table tables[] = {
         /* (a) then (b): T = 3 * 4 = 12, 18 chunks. KVonly evicts 6, two to the stack for one stored; after it
          * the rest and the layers run out together. */
-        {MZ_RULE_PUBLISHED, 3, 18, 4, 2, 1,
-         "CCSCCS"
-         "WCCCC"
-         "WCCCC"
-         "WCCCC",
-         "KVonly"},
-        {MZ_RULE_EXACT, 3, 18, 4, 2, 1,
-         "CCSCCS"
-         "CCCWCCCCWCCCCWC",
-         "KVonly"},
+        {P, 3, 18, 4, 2, 1, "CCSCCS WCCCC WCCCC WCCCC", "KVonly"},
+        {E, 3, 18, 4, 2, 1, "CCSCCS CCCW CCCCW CCCCW C", "KVonly"},
         /* (b) then (c): 6 chunks, fewer than T. */
-        {MZ_RULE_PUBLISHED, 3, 6, 4, 2, 1,
-         "WCCCC"
-         "WCC"
-         "W",
-         "KVandW"},
-        {MZ_RULE_EXACT, 3, 6, 4, 2, 1,
-         "CCCWCCC"
-         "WW",
-         "KVandW"},
+        {P, 3, 6, 4, 2, 1, "WCCCC WCC W", "KVandW"},
+        {E, 3, 6, 4, 2, 1, "CCCWCCC WW", "KVandW"},
         /* Exactly T. */
-        {MZ_RULE_PUBLISHED, 2, 4, 4, 2, 2,
-         "WCC"
-         "WCC",
-         "KVandW"},
-        {MZ_RULE_EXACT, 2, 4, 4, 2, 2, "CWCCWC", "KVandW"},
-        /* The floor: 3.9 chunks a layer count as 3, so one more of the 8 is stored than needs be. */
-        {MZ_RULE_PUBLISHED, 2, 8, 3.9, 2, 1,
-         "CC"
-         "WCCCWCCC",
-         "KVonly"},
-        {MZ_RULE_EXACT, 2, 8, 3.9, 2, 1, "CCWCCCCWCC", "KVandW"},
-        /* Decoding slower than reading a layer: the floor is 0. */
-        {MZ_RULE_PUBLISHED, 3, 6, 4, 2, 5,
-         "SSCSSC"
-         "WWW",
-         "KVonly"},
-        {MZ_RULE_EXACT, 3, 6, 4, 2, 5,
-         "SSCSWCWW"
-         "C",
-         "KVonly"},
+        {P, 2, 4, 4, 2, 2, "WCC WCC", "KVandW"},
+        {E, 2, 4, 4, 2, 2, "CW CCW C", "KVandW"},
+        /* The floor: 3.9 chunks a layer count as 3, T = 6, and KVonly takes two of which one might be stored.
+         */
+        {P, 2, 8, 3.9, 2, 1, "CC WCCC WCCC", "KVonly"},
+        {E, 2, 8, 3.9, 2, 1, "CCCW CCCCW C", "KVandW"},
+        /* Decoding slower than reading a layer: the floor is 0, and the weights come after all KV. */
+        {P, 3, 6, 4, 2, 5, "SSCSSC WWW", "KVonly"},
+        {E, 3, 6, 4, 2, 5, "SS CW CW CW S", "KVonly"},
         /* No weights that can be evicted. */
-        {MZ_RULE_PUBLISHED, 0, 6, 4, 2, 1, "CCSCCS", "KVonly"},
-        {MZ_RULE_EXACT, 0, 6, 4, 2, 1, "CCSCCS", "KVonly"},
+        {P, 0, 6, 4, 2, 1, "CCSCCS", "KVonly"},
+        {E, 0, 6, 4, 2, 1, "CCSCCS", "KVonly"},
         /* No KV: only weights. */
-        {MZ_RULE_PUBLISHED, 3, 0, 4, 2, 1, "WWW", "Wonly"},
-        {MZ_RULE_EXACT, 3, 0, 4, 2, 1, "WWW", "Wonly"},
+        {P, 3, 0, 4, 2, 1, "WWW", "Wonly"},
+        {E, 3, 0, 4, 2, 1, "WWW", "Wonly"},
     };
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         const struct table *t = &tables[i];
         make_even(&model, t->rule, t->layers, t->kv, t->read_w, t->read_kv, t->decode_kv);
         assert_string_equal(stage(&model), t->first_stage);
         const char *letters = carry_out(&model, UINT64_MAX);
-        if (strcmp(letters, t->expected))
+        if (!same_letters(letters, t->expected))
             print_error("table %zu: %s, expected %s\n", i, letters, t->expected);
-        assert_string_equal(letters, t->expected);
+        assert_true(same_letters(letters, t->expected));
         /* (d) and then nothing. */
         bool any = strchr(t->expected, 'C');
         assert_string_equal(stage(&model), any ? "CompKV" : "none");
@@ -467,6 +466,7 @@ static void make_random(struct model *m, uint64_t *seed, bool others)
     memset(m, 0, sizeof *m);
     m->rule = below(seed, 2) ? MZ_RULE_EXACT : MZ_RULE_PUBLISHED;
     m->stack_allowed = below(seed, 8) > 0;
+    m->without_times = below(seed, 2);
     m->layers = 1 + below(seed, 12);
     uint32_t chunks = below(seed, 24), parts = 1 + below(seed, 4), slow = 1 + below(seed, 30);
     bool even = below(seed, 2);
@@ -723,7 +723,16 @@ static void test_published_balance(void **state)
     }
 }
 
-/* Stages come in the published order, and each of the four comes. */
+static uint32_t weights_left(const struct model *m)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->n; i++)
+        n += m->units[i].kind == MZ_KIND_WEIGHT && m->place[i] == MEMORY;
+    return n;
+}
+
+/* Stages come in the published order, and each of the four comes. The last chunks of KVandW, when no weight
+ * is left, are KVonly again. */
 static void test_all_stages(void **state)
 {
     (void)state;
@@ -738,8 +747,9 @@ static void test_all_stages(void **state)
             make_even(&model, (enum mz_rule)rule, 8, cases[i].kv, 40, 20, 10);
             do {
                 const char *name = stage(&model);
-                while (at < 5 && strcmp(names[at], name))
-                    at++; /* never backward */
+                if (strcmp(name, "KVonly") || weights_left(&model) > 0)
+                    while (at < 5 && strcmp(names[at], name))
+                        at++; /* never backward */
                 assert_true(at < 5);
                 seen |= 1u << at;
                 carry_out(&model, 1);
