@@ -1,0 +1,59 @@
+"""Shared by the end-to-end tests: the real programs with the plugin, started by scripts/server.py.
+
+Servers are started once per set of options and module, since loading is most of a test's time; a test gets one whose memory is
+all back and whose cache is empty."""
+
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+import server as house  # noqa: E402
+
+MODEL_OPTIONS = {
+    "smollm2-135m": [],
+    "gemma3-270m": ["--swa-full"],   # a sliding window keeps no prefix otherwise
+}
+
+
+def model_path(name):
+    path = house.MODELS / f"{name}.gguf"
+    assert path.exists(), f"{path} is missing: scripts/bootstrap.sh all makes it"
+    return path
+
+
+@pytest.fixture(scope="module")
+def start():
+    """start(model, *args, **options) -> a running Server, shared by the tests of a module that ask for the same."""
+    running = {}
+
+    def get(model, *args, **options):
+        key = (model, args, repr(sorted(options.items())))
+        if key in running and running[key].process.poll() is not None:
+            running.pop(key).stop()      # it died in an earlier test, which has failed for that
+        if key not in running:
+            server = house.Server(model_path(model), *MODEL_OPTIONS.get(model, []), *args, **options)
+            server.start()
+            running[key] = server
+        return running[key]
+
+    yield get
+    for server in running.values():
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def document():
+    return (house.ROOT / "tests" / "data" / "lighthouse.txt").read_text()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """A failed test shows the end of its servers' logs."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.when == "call" and report.failed:
+        for value in getattr(item, "funcargs", {}).values():
+            if isinstance(value, house.Server):
+                report.sections.append(("server log", value.log()[-3000:]))
