@@ -690,7 +690,8 @@ void mz_policy_decide(const struct mz_policy_options *options, const struct mz_p
                              !rule_pressure(&v, &action) && !rule_idle(&v, &action))))
         (void)rule_clean(&v, &action);
     action.level = v.level;
-    action.cancel_restore = v.level >= MZ_LEVEL_MEDIUM;
+    action.cancel_restore =
+        v.level >= MZ_LEVEL_MEDIUM && !sample->facts.computing; /* then it is needed now */
     action.next_ms = next_look_ms(&v, &action);
     *after = state;
     *ret = action;

@@ -2,7 +2,8 @@
  *
  * A round: read what the sources say into a sample, ask the core for its facts, let the policy decide, do it,
  * publish the figures, sleep until something is ready or the policy wants to look again. Nothing is allocated
- * while it runs, so that it works when nothing can be allocated.
+ * while it runs, so that it works when nothing can be allocated (a look at the power supply excepted, which
+ * comes only before copies are written).
  *
  * Who owns what: the thread owns sources, sample and state. `lock` guards the options, the pending request,
  * the published status and `stopping`; it is never held during a call into the host or the kernel, and no
@@ -182,7 +183,7 @@ static void read_battery(struct mz_pressure *p)
 {
     uint64_t now = p->sample.now_ns;
 
-    if (!p->policy.clean_ahead || p->policy.clean_on_battery)
+    if (!p->policy.clean_ahead || p->policy.clean_on_battery || p->sample.facts.dirty_bytes == 0)
         return; /* nobody asks */
     if (p->battery_ns == 0 || now < p->battery_ns || now - p->battery_ns >= BATTERY_EVERY_NS) {
         p->on_battery = mz_os_on_battery();
@@ -203,8 +204,8 @@ static void look(struct mz_pressure *p)
     p->sample.now_ns = mz_os_now_ns();
     p->sample.boottime_ns = mz_os_boottime_ns();
     read_sources(p);
-    read_battery(p);
     read_facts(p, &p->sample.facts);
+    read_battery(p);
 }
 
 /* The policy is pure: where it finds that others could take part, they are asked and it decides again. */
