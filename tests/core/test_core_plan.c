@@ -233,11 +233,13 @@ static bool same_letters(const char *letters, const char *expected)
     return *letters == 0;
 }
 
+#define P MZ_RULE_PUBLISHED
+#define E MZ_RULE_EXACT
+
 /* Figure 7 by numbers: C a chunk compressed, S one stored, W a layer dropped. */
 static void test_tables(void **state)
 {
     (void)state;
-    enum { P = MZ_RULE_PUBLISHED, E = MZ_RULE_EXACT };
     static const struct table tables[] = {
         /* (a) then (b): T = 3 * 4 = 12, 18 chunks. KVonly evicts 6, two to the stack for one stored; after it
          * the rest and the layers run out together. */
