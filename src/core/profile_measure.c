@@ -22,8 +22,7 @@
 #include "os/thread.h"
 #include "os/transfer.h"
 
-#define SLAB_BYTES (UINT64_C(8) << 20) /* memory that a lane reads or decodes into before it starts afresh   \
-                                        */
+#define SLAB_BYTES    (UINT64_C(8) << 20)   /* memory that a lane works on before it starts afresh */
 #define CHUNK_BYTES   (UINT64_C(512) << 10) /* a KV chunk: 256 tokens of 1024 fp16 elements */
 #define CHUNKS        ((uint32_t)(SLAB_BYTES / CHUNK_BYTES))
 #define CHUNK_ROW     1024u
