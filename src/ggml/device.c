@@ -20,6 +20,7 @@ static void mz_backend_free(ggml_backend_t ggml)
     struct mz_backend *backend = ggml->context;
 
     mz_graph_forget(backend);
+    mz_attend_destroy(backend->attend);
     mz_cpu_stream_destroy(backend->stream);
     free(backend);
     free(ggml);
@@ -62,13 +63,17 @@ ggml_backend_t mz_backend_init(void)
     struct mz_backend *backend = mz_calloc(1, sizeof(*backend));
     ggml_backend_t ggml = mz_calloc(1, sizeof(*ggml));
 
-    if (!engine || !core || !backend || !ggml || mz_cpu_stream_create(engine, &backend->stream)) {
+    if (!engine || !core || !backend || !ggml || mz_attend_create(core, &backend->attend) ||
+        mz_cpu_stream_create(engine, &backend->stream)) {
         mz_log(MZ_LOG_ERROR, "cannot make a backend");
+        if (backend)
+            mz_attend_destroy(backend->attend);
         free(backend);
         free(ggml);
         return NULL;
     }
     backend->core = core;
+    backend->threads = GGML_DEFAULT_N_THREADS;
     *ggml = (struct ggml_backend){
         .guid    = mz_backend_guid(),
         .iface   = mz_backend_i,
@@ -88,6 +93,7 @@ void mz_backend_set_n_threads(ggml_backend_t ggml, int threads)
     if (!mz_is_backend(ggml))
         return;
     struct mz_backend *backend = ggml->context;
+    backend->threads = threads > 0 ? threads : GGML_DEFAULT_N_THREADS;
     backend->stream->ops->set_threads(backend->stream, threads);
 }
 

@@ -147,6 +147,10 @@ struct mz_plan {
     uint32_t n_swaps, swaps_room;
     struct mz_keep *keeps; /* scratch buffers of the graph and what of them survives it */
     uint32_t n_keeps, keeps_room;
+    struct mz_site **sites; /* attention nodes computed by our kernel, in node order; owned */
+    uint32_t n_sites;
+    struct ggml_tensor **nodes; /* the graph's nodes with theirs in place; NULL without sites; owned */
+    int *node_at;           /* by node: its index in `nodes`, and the end; owned */
     bool keep_all;       /* not the whole graph: everything in scratch survives */
     bool in_place;       /* writes persistent memory other than by SET_ROWS */
 };
@@ -190,10 +194,27 @@ struct mz_backend {
     ggml_abort_callback abort;
     void *abort_data;
     struct mz_attend *attend; /* attend.c */
+    int threads;
 };
 
 enum ggml_status mz_graph_compute(struct mz_backend *backend, struct ggml_cgraph *graph);
 void mz_graph_forget(struct mz_backend *backend);
+
+/* ------------------------------------------------------------------------------------------------- attend.c */
+
+int mz_attend_create(struct mz_core *core, struct mz_attend **ret);
+void mz_attend_destroy(struct mz_attend *attend);
+
+/* Fills plan->sites, nodes and node_at. -ENOMEM. */
+int mz_attend_plan(struct mz_plan *plan, const struct ggml_cgraph *graph);
+void mz_attend_forget(struct mz_plan *plan);
+bool mz_attend_is_site(const struct mz_plan *plan, int node);
+
+/* Around computing the nodes [from, to) with at most `threads` threads. `late`: the cache chunks of sites are not pinned; they
+ * are taken as they come. The first site that failed, if any, is *ret_node. -ENOMEM; mz_gate_pin_late()'s errors. */
+int mz_attend_begin(struct mz_attend *attend, const struct mz_plan *plan, struct ggml_cgraph *graph, int from, int to,
+                    int threads, bool late);
+int mz_attend_end(const struct mz_plan *plan, int from, int to, bool late, int *ret_node);
 
 /* ------------------------------------------------------------------------------------------------- shift.c */
 

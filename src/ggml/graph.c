@@ -41,7 +41,8 @@ struct run {
     struct mz_pin *held; /* what is pinned now; owned */
     uint32_t n_held;
     uint32_t special;    /* first one not before the current node */
-    int err;
+    bool late;           /* attention takes cache chunks while they come in */
+    int failed_node;     /* attention node that could not get its chunks */
 };
 
 /* ---- rows and tokens that this run touches */
@@ -164,10 +165,17 @@ static void run_free(struct run *run)
 
 static int compute_plain(struct run *run, int from, int to)
 {
+    const struct mz_plan *plan = run->plan;
+    struct mz_engine *stream = run->backend->stream;
+
     if (from >= to)
         return 0;
-    struct mz_engine *stream = run->backend->stream;
-    return stream->ops->compute(stream, run->graph, from, to);
+    if (plan->n_sites == 0)
+        return stream->ops->compute(stream, run->graph, from, to);
+    struct ggml_cgraph graph = *run->graph; /* the same graph with other nodes for attention */
+    graph.nodes = plan->nodes;
+    graph.n_nodes = plan->node_at[plan->n_nodes];
+    return stream->ops->compute(stream, &graph, plan->node_at[from], plan->node_at[to]);
 }
 
 /* Nodes [from, to) with those among them that are computed in another way. */
@@ -230,7 +238,12 @@ static int compute(struct run *run, int from, int to)
             nodes[plan->swaps[end].node]->src[0] = shadow;
     }
     uint64_t start = mz_os_now_ns();
-    int err = compute_nodes(run, from, to);
+    int err = mz_attend_begin(run->backend->attend, plan, run->graph, from, to, run->backend->threads, run->late);
+    if (!err) {
+        err = compute_nodes(run, from, to);
+        int failed = mz_attend_end(plan, from, to, run->late, &run->failed_node);
+        err = err ? err : failed;
+    }
     if (!err)
         learn_speed(run, from, to, mz_os_now_ns() - start);
     for (uint32_t i = first; i < end; i++)
@@ -360,6 +373,8 @@ static uint32_t collect_node(struct run *run, int i)
         for (uint32_t r = s ? run->row_end[s - 1] : 0; r < run->row_end[s]; r++)
             collect(run, run->row_refs[r], &n);
     }
+    if (run->late && mz_attend_is_site(plan, i))
+        return n; /* the computing threads pin what it needs */
     for (uint32_t r = i ? plan->ref_end[i - 1] : 0; r < plan->ref_end[i]; r++)
         if (!experts || !is_of(run->pins[plan->refs[r]].unit, experts))
             collect(run, plan->refs[r], &n);
@@ -389,6 +404,8 @@ static int pin_slice(struct run *run, int from, int *ret_end)
         if (i > from && waits_for_index(run, from, i))
             break;
         uint32_t n = collect_node(run, i);
+        if (run->late && mz_attend_is_site(run->plan, i))
+            limit = i + 1; /* computed again if it fails, so nothing behind it may have reused its inputs' memory */
         if (n == 0)
             continue;
         int err = run->n_held == 0 ? mz_gate_pin(core, run->held, n, abort_wanted, run->backend)
@@ -403,21 +420,39 @@ static int pin_slice(struct run *run, int from, int *ret_end)
     return 0;
 }
 
+/* One slice from node `from` on. */
+static int run_slice(struct run *run, int from, int *ret_next)
+{
+    int end, err = pin_slice(run, from, &end);
+
+    if (err)
+        return err;
+    err = compute(run, from, end);
+    mz_gate_unpin(run->backend->core, run->held, run->n_held);
+    if (!err)
+        *ret_next = end;
+    return err;
+}
+
+/* Attention that takes chunks late holds them beside what else its slice holds, and under a limit both may be too much.
+ * It is then computed again in a slice that begins with it and waits for them as for anything else. */
 static int run_slices(struct run *run, int from)
 {
     const struct mz_plan *plan = run->plan;
-    int err = 0, end = from;
+    int err = 0, i = from, alone = -1;
 
     run->mark = mz_calloc(run->n + 1, sizeof(*run->mark));
     run->held = mz_calloc(run->n + 1, sizeof(*run->held));
     if (!run->mark || !run->held)
         return -ENOMEM;
-    for (int i = from; i < plan->n_nodes && !err; i = end) {
-        err = pin_slice(run, i, &end);
-        if (err)
-            break;
-        err = compute(run, i, end);
-        mz_gate_unpin(run->backend->core, run->held, run->n_held);
+    while (i < plan->n_nodes && !err) {
+        run->late = i != alone;
+        run->failed_node = -1;
+        err = run_slice(run, i, &i);
+        if (err == -ENOSPC && run->failed_node >= 0) {
+            alone = i = run->failed_node;
+            err = 0;
+        }
     }
     return err;
 }

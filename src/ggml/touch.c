@@ -370,7 +370,9 @@ static int build(struct mz_plan *plan, struct ggml_cgraph *graph)
         mz_core_teach(mz_glue_core(), adding.lessons, adding.n_lessons);
     free(adding.lessons);
     free(adding.read);
-    return err ? err : mz_scratch_plan(plan, graph);
+    if (!err)
+        err = mz_scratch_plan(plan, graph);
+    return err ? err : mz_attend_plan(plan, graph);
 }
 
 int mz_plan_create(struct ggml_cgraph *graph, struct mz_plan **ret)
@@ -398,6 +400,7 @@ void mz_plan_destroy(struct mz_plan *plan)
 {
     if (!plan)
         return;
+    mz_attend_forget(plan);
     for (uint32_t i = 0; i < plan->n_keeps; i++)
         free(plan->keeps[i].ranges);
     free(plan->keeps);
