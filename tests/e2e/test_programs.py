@@ -11,7 +11,7 @@ from conftest import model_path
 
 def run(name, *args, env=None, timeout=600):
     command = [house.BUILD / "bin" / "mzcache", "run", "--quiet", "--", house.program(name), *map(str, args)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, text=True, capture_output=True, timeout=timeout,
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, text=True, errors="replace", capture_output=True, timeout=timeout,
                           env=dict(os.environ, OMP_WAIT_POLICY="passive", **(env or {})))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done
