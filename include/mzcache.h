@@ -105,7 +105,7 @@ MZ_API int mz_evict_to(uint32_t remaining_permyriad, struct mz_report *ret);
 MZ_API int mz_restore(bool wait);
 
 /* Stops what mz_restore() started. Does not wait for reads under way. */
-MZ_API int mz_restore_stop(void);
+MZ_API int mz_restore_cancel(void);
 
 /* Bounds all memory that mzCache holds (ledger), at every moment; 0: no bound. Evicts down to it first: waits.
  * -ERANGE: below what computing needs at least. In that case `*ret_floor`, if not NULL, is that least number and the
@@ -136,7 +136,7 @@ typedef const char *(*mz_version_fn)(void);
 typedef int (*mz_evict_fn)(uint64_t bytes, struct mz_report *ret);
 typedef int (*mz_evict_to_fn)(uint32_t remaining_permyriad, struct mz_report *ret);
 typedef int (*mz_restore_fn)(bool wait);
-typedef int (*mz_restore_stop_fn)(void);
+typedef int (*mz_restore_cancel_fn)(void);
 typedef int (*mz_limit_fn)(uint64_t bytes, uint64_t *ret_floor);
 typedef int (*mz_status_fn)(struct mz_state *ret);
 typedef int (*mz_trim_fn)(int level);

@@ -82,7 +82,7 @@ int mz_restore(bool wait)
     return rc < 0 ? rc : mz_core_restore(homes.core, wait);
 }
 
-int mz_restore_stop(void)
+int mz_restore_cancel(void)
 {
     struct mz_homes homes;
     int rc = get_homes(&homes);
@@ -214,7 +214,7 @@ void *mz_api_find(const char *name)
         {"mz_evict", (void (*)(void))mz_evict},
         {"mz_evict_to", (void (*)(void))mz_evict_to},
         {"mz_restore", (void (*)(void))mz_restore},
-        {"mz_restore_stop", (void (*)(void))mz_restore_stop},
+        {"mz_restore_cancel", (void (*)(void))mz_restore_cancel},
         {"mz_limit", (void (*)(void))mz_limit},
         {"mz_status", (void (*)(void))mz_status},
         {"mz_trim", (void (*)(void))mz_trim},

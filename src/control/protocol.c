@@ -389,7 +389,7 @@ enum mz_lane mz_protocol_lane(const char *line, size_t bytes)
     return lane;
 }
 
-static json_t *answer(const struct mz_homes *homes, const json_t *request)
+static json_t *run(const struct mz_homes *homes, const json_t *request)
 {
     const struct command *command = find(request);
     struct call call = {.homes = homes, .request = request};
@@ -401,23 +401,22 @@ static json_t *answer(const struct mz_homes *homes, const json_t *request)
         return failed(NULL, -EOPNOTSUPP, "no such command");
     int rc = command->run(&call, &reply);
     if (rc < 0)
-        reply = failed(reply, rc, call.message);
-    else
-        (void)json_object_set_new(reply, "ok", json_true());
-    if (json_object_get(request, "id"))
-        (void)json_object_set(reply, "id", json_object_get(request, "id"));
+        return failed(reply, rc, call.message);
+    (void)json_object_set_new(reply, "ok", json_true());
     return reply;
 }
 
 char *mz_protocol_answer(const struct mz_homes *homes, const char *line, size_t bytes)
 {
-    json_t *request = parse(line, bytes);
-    char *reply = to_line(answer(homes, request));
+    json_t *request = parse(line, bytes), *reply = run(homes, request), *id = json_object_get(request, "id");
 
+    if (id)
+        (void)json_object_set(reply, "id", id);
+    char *text = to_line(reply);
     json_decref(request);
-    if (reply && strlen(reply) > MZ_LINE_BYTES) {
-        free(reply);
-        reply = to_line(failed(NULL, -EMSGSIZE, "the reply would be longer than 65536 bytes"));
+    if (text && strlen(text) > MZ_LINE_BYTES) {
+        free(text);
+        text = to_line(failed(NULL, -EMSGSIZE, "the reply would be longer than 65536 bytes"));
     }
-    return reply;
+    return text;
 }

@@ -251,6 +251,11 @@ static struct client *free_slot(struct mz_socket *s)
     return NULL;
 }
 
+static bool is_idle(const struct mz_socket *s, const struct client *client)
+{
+    return now_ms() >= client->since_ms + s->config.idle_ms;
+}
+
 /* The connection that did nothing for longest and waits for nothing. */
 static struct client *idlest(struct mz_socket *s)
 {
@@ -296,8 +301,13 @@ static bool accept_one(struct mz_socket *s, struct client *slot)
     return true;
 }
 
+/* Somebody knocked: the table has room, or the idlest one makes room if it still is idle. */
 static void accept_some(struct mz_socket *s)
 {
+    struct client *idle = free_slot(s) ? NULL : idlest(s);
+
+    if (idle && is_idle(s, idle))
+        client_close(s, idle);
     for (int i = 0; i < CLIENTS; i++) {
         struct client *slot = free_slot(s);
         if (!slot || !accept_one(s, slot))
@@ -351,7 +361,7 @@ static void round_prepare(struct mz_socket *s, struct round *r)
     }
     /* Nobody can be seen waiting in the queue while we do not poll it: poll it when someone could make room. */
     struct client *idle = free_slot(s) ? NULL : idlest(s);
-    bool full = !free_slot(s) && !(idle && now >= idle->since_ms + s->config.idle_ms);
+    bool full = !free_slot(s) && !(idle && is_idle(s, idle));
     if (full && idle)
         round_until(r, now, idle->since_ms + s->config.idle_ms);
     round_add(r, s->wake_fd, POLLIN, NULL);
@@ -389,11 +399,8 @@ static void *loop(void *arg)
                 serve(s, r.clients[i], r.fds[i].revents);
         if (r.fds[0].revents)
             take_answers(s);
-        if (r.fds[1].revents & POLLIN) {
-            if (!free_slot(s) && idlest(s))
-                client_close(s, idlest(s));
+        if (r.fds[1].revents & POLLIN)
             accept_some(s);
-        }
     }
     return NULL;
 }
