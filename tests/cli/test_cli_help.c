@@ -1,0 +1,177 @@
+/* Every command's --help, and exit codes for wrong usage and without a process. */
+#include "cli_test.h"
+
+static char folder[64];
+
+static const char *const commands[] = {"run",    "ps",  "status", "evict",   "restore", "limit",
+                                       "option", "top", "log",    "doctor", "profile", "pack"};
+
+static int setup(void **state)
+{
+    (void)state;
+    make_folder(folder, sizeof(folder));
+    (void)setenv("MZ_RUNTIME_DIR", folder, 1);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    remove_folder(folder);
+    return 0;
+}
+
+static void help(void **state)
+{
+    (void)state;
+    mzcache("--help");
+    expect_exit(0);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
+        assert_non_null(strstr(last.out, commands[i]));
+    assert_null(strstr(last.out, "completion")); /* hidden */
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
+        char usage[64];
+        (void)snprintf(usage, sizeof(usage), "Usage: mzcache %s", commands[i]);
+        mzcache(commands[i], "--help");
+        expect_exit(0);
+        assert_ptr_equal(strstr(last.out, usage), last.out);
+        assert_non_null(strstr(last.out, "Exit codes:"));
+        assert_string_equal(last.err, "");
+        mzcache(commands[i], "-h");
+        expect_exit(0);
+    }
+    mzcache("--version");
+    expect_exit(0);
+    assert_string_equal(last.out, "mzcache " MZ_VERSION "\n");
+}
+
+/* Says what is wrong on standard error, and nothing on standard output. */
+static void wrong(void)
+{
+    expect_exit(2);
+    assert_string_equal(last.out, "");
+    assert_ptr_equal(strstr(last.err, "mzcache: "), last.err);
+}
+
+static void wrong_usage(void **state)
+{
+    const char *alone[] = {"mzcache", NULL};
+
+    (void)state;
+    run_program(&last, MZ_COMMAND, (char *const *)(uintptr_t)alone);
+    wrong();
+    mzcache("nothing");
+    wrong();
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
+        mzcache(commands[i], "--nothing");
+        wrong();
+        mzcache(commands[i], "-Z");
+        wrong();
+    }
+    mzcache("evict");
+    wrong();
+    mzcache("evict", "much");
+    wrong();
+    mzcache("evict", "50%", "50%");
+    wrong();
+    mzcache("evict", "--to", "50M");
+    wrong();
+    mzcache("evict", "--to", "50%", "50%");
+    wrong();
+    mzcache("evict", "--to");
+    wrong();
+    mzcache("evict", "101%");
+    wrong();
+    mzcache("limit");
+    wrong();
+    mzcache("limit", "much");
+    wrong();
+    mzcache("option", "nothing");
+    wrong();
+    mzcache("status", "--pid", "x");
+    wrong();
+    mzcache("status", "--pid", "0");
+    wrong();
+    mzcache("status", "--json=yes");
+    wrong();
+    mzcache("restore", "--wait", "--stop");
+    wrong();
+    mzcache("run");
+    wrong();
+    mzcache("top", "--interval", "0");
+    wrong();
+    mzcache("pack", "one");
+    wrong();
+    mzcache("completion", "fish");
+    wrong();
+}
+
+static void without_a_process(void **state)
+{
+    (void)state;
+    mzcache("ps");
+    expect_exit(0);
+    mzcache("ps", "--json");
+    expect_exit(0);
+    assert_string_equal(last.out, "");
+    mzcache("status");
+    expect_exit(3);
+    mzcache("evict", "1G");
+    expect_exit(3);
+    mzcache("evict", "--to=0%", "--pid=1");
+    expect_exit(3);
+    mzcache("restore", "--wait");
+    expect_exit(3);
+    mzcache("limit", "off");
+    expect_exit(3);
+    mzcache("option");
+    expect_exit(3);
+    mzcache("log");
+    expect_exit(3);
+    mzcache("top", "--count", "1");
+    expect_exit(3);
+}
+
+static void doctor(void **state)
+{
+    size_t findings = 0;
+
+    (void)state;
+    (void)setenv("MZ_SWAP_FOLDER", folder, 1);
+    mzcache("doctor", "--json");
+    assert_true(last.exit == 0 || last.exit == 1);
+    for (char *line = strtok(last.out, "\n"); line; line = strtok(NULL, "\n"), findings++) {
+        json_t *finding = json_loads(line, 0, NULL);
+        assert_true(json_is_object(finding));
+        const char *grade = json_string_value(json_object_get(finding, "grade"));
+        /* What is not good says what to do, or that it cannot be told. */
+        assert_true(strcmp(grade, "good") == 0 || strcmp(grade, "note") == 0 || strcmp(grade, "bad") == 0);
+        if (strcmp(grade, "bad") == 0)
+            assert_true(json_string_length(json_object_get(finding, "advice")) > 0);
+        json_decref(finding);
+    }
+    assert_true(findings >= 8);
+    (void)setenv("MZ_SWAP_FOLDER", "/dev/shm", 1);
+    mzcache("doctor");
+    expect_exit(1);
+    (void)unsetenv("MZ_SWAP_FOLDER");
+}
+
+static void full_output(void **state)
+{
+    const char *argv[] = {"sh", "-c", "exec \"$0\" --help > /dev/full", MZ_COMMAND, NULL};
+
+    (void)state;
+    run_program(&last, "sh", (char *const *)(uintptr_t)argv);
+    expect_exit(1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(help),   cmocka_unit_test(wrong_usage), cmocka_unit_test(without_a_process),
+        cmocka_unit_test(doctor), cmocka_unit_test(full_output),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
