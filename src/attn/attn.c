@@ -235,6 +235,7 @@ static int chunk_run(struct worker *w, const struct place *at, uint32_t index, b
     const struct mz_attn_plan *p = w->plan;
     uint32_t chunk = at->range * p->range_chunks + index;
     uint32_t n_tokens = chunk_tokens(w->a, chunk);
+    enum mz_attn_mask mask;
     bool asked = false;
 
     for (uint32_t i = 0; i < p->item_heads; i++) {
@@ -242,7 +243,8 @@ static int chunk_run(struct worker *w, const struct place *at, uint32_t index, b
             job_aim(w, at, at->head_set * p->item_heads + i);
         if (index == 0)
             slot_clear(p, &w->job);
-        if (mz_attn_mask_class(&w->job, chunk * MZ_ATTN_CHUNK, n_tokens) == MZ_ATTN_MASK_ALL)
+        mask = mz_attn_mask_class(&w->job, chunk * MZ_ATTN_CHUNK, n_tokens);
+        if (mask == MZ_ATTN_MASK_ALL)
             continue;
         if (!asked) {
             int answer = chunk_ask(w->a, at->seq, chunk, block);
@@ -251,7 +253,7 @@ static int chunk_run(struct worker *w, const struct place *at, uint32_t index, b
                 return answer;
             asked = true;
         }
-        w->kernel->chunk(&w->job, chunk, n_tokens);
+        w->kernel->chunk(&w->job, chunk, n_tokens, mask);
     }
     return 0;
 }

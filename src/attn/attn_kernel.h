@@ -35,14 +35,21 @@ struct mz_attn_job {
                                                  * neighbours and have the same pointer */
 };
 
+/* What the mask says about a run of tokens for all the rows of a block. */
+enum mz_attn_mask {
+    MZ_ATTN_MASK_NONE,  /* adds nothing */
+    MZ_ATTN_MASK_SOME,
+    MZ_ATTN_MASK_ALL,   /* every position is -infinity */
+};
+
 struct mz_attn_kernel {
     struct mz_attn_geometry geometry;
 
     /* Scales and lays out the queries of job->seq, kv_head, row0, n_rows into job->q. */
     void (*pack)(struct mz_attn_job *job);
 
-    /* Adds the first n_tokens tokens of chunk to the slot; at least one of them is not masked for some row. */
-    void (*chunk)(struct mz_attn_job *job, uint32_t chunk, uint32_t n_tokens);
+    /* Adds the first n_tokens tokens of chunk to the slot. `mask` is their class, and not ALL. */
+    void (*chunk)(struct mz_attn_job *job, uint32_t chunk, uint32_t n_tokens, enum mz_attn_mask mask);
 };
 
 /* Each NULL when the compiler does not build for that instruction set. */
@@ -53,13 +60,6 @@ extern const struct mz_attn_kernel *const mz_attn_kernel_avx512;
 
 /* The kernel of an instruction set that mz_attn_isa_usable() accepts, BEST included; else NULL. */
 const struct mz_attn_kernel *mz_attn_kernel_get(enum mz_attn_isa isa);
-
-/* What the mask says about a run of tokens for all the rows of a block. */
-enum mz_attn_mask {
-    MZ_ATTN_MASK_NONE,  /* adds nothing */
-    MZ_ATTN_MASK_SOME,
-    MZ_ATTN_MASK_ALL,   /* every position is -infinity */
-};
 
 /* Looks at tokens [t0, t0 + n) of the n_rows masks of a job; no masks: NONE. */
 enum mz_attn_mask mz_attn_mask_class(const struct mz_attn_job *job, uint32_t t0, uint32_t n);

@@ -29,6 +29,7 @@ struct attn_case {
     float softcap, max_bias;
     bool sinks;
     bool head_major; /* K and V as [head][token] instead of [token][head] */
+    bool unchecked;  /* no fp64 reference is computed */
     bool poison;     /* NaN and infinities in K and V wherever every row is masked, and in some that few rows mask */
 };
 
