@@ -45,8 +45,10 @@ int mz_core_clean(struct mz_core *core, uint64_t bytes, uint64_t *ret_written)
     pthread_mutex_lock(&core->lock);
     while (core->options.clean && !err && core->graphs == 0 && core->evict_waiting == 0) {
         struct mz_unit *unit = next_dirty(core, bytes - written);
-        if (!unit)
+        if (!unit) {
+            mz_store_punch(core->store); /* nothing else to do: blocks that are free go back to the disk */
             break;
+        }
         uint64_t size = mz_unit_stored_bytes(unit);
         err = clean_one(core, unit);
         written += err ? 0 : size;

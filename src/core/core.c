@@ -76,6 +76,7 @@ void mz_core_destroy(struct mz_core *core)
 {
     if (!core)
         return;
+    mz_profile_stop(core);
     mz_restore_stop(core);
     free_core(core);
 }

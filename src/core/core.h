@@ -247,6 +247,10 @@ struct mz_core_status {
 
 void mz_core_status(struct mz_core *core, struct mz_core_status *ret);
 
+/* The profile that plans go by (core/profile.h): as measured or guessed, with what was learned in use. */
+struct mz_profile;
+void mz_core_profile(struct mz_core *core, struct mz_profile *ret);
+
 /* One unit's state, for display and tests. `where`: "resident", "stack", "store", "file", "empty", "lost", "moving". */
 struct mz_unit_view {
     const char *tensor, *where;

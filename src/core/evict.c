@@ -237,20 +237,27 @@ static struct mz_unit *leaving(const struct mz_core *core, uint32_t i)
     return core->sequence[n - 1 - i];
 }
 
-/* What is evicted already, for the plan's balance. */
-static void add_evicted(const struct mz_unit *unit, struct mz_plan_input *input)
+/* What exists and what is evicted already, for the plan's balance. The three per-unit times are sums here. */
+static void add_to_input(const struct mz_unit *unit, struct mz_plan_input *input)
 {
     const struct mz_core *core = unit->tensor->region->core;
+    uint64_t bytes = mz_unit_bytes(unit);
+    double read_ns = mz_profile_read_ns(&core->profile, unit->image_bytes ? unit->image_bytes : bytes);
+    double decode_ns = mz_profile_decode_ns(&core->profile, MZ_CODEC_Q8, bytes);
     bool codec = mz_unit_can_encode(unit) && unit->state != MZ_EMPTY;
 
+    if (unit->tensor->kind == MZ_KIND_WEIGHT && !unit->tensor->fixed)
+        input->layer_read_ns += read_ns;
     input->kv_units += codec;
+    input->chunk_read_ns += codec ? read_ns : 0;
+    input->chunk_decode_ns += codec ? decode_ns : 0;
     if (unit->state != MZ_EVICTED)
         return;
     if (unit->copies & MZ_COPY_STACK) {
-        input->stack_ns += mz_profile_decode_ns(&core->profile, MZ_CODEC_Q8, mz_unit_bytes(unit));
+        input->stack_ns += decode_ns;
         input->kv_on_stack++;
     } else {
-        input->store_ns += mz_profile_read_ns(&core->profile, unit->image_bytes ? unit->image_bytes : mz_unit_bytes(unit));
+        input->store_ns += read_ns;
         input->kv_on_store += codec;
     }
 }
@@ -299,12 +306,15 @@ static void plan_input(struct eviction *eviction, struct mz_plan_input *input)
     count_layers(core, input);
     for (uint32_t i = 0; i < core->n_units; i++) {
         struct mz_unit *unit = leaving(core, i);
-        add_evicted(unit, input);
+        add_to_input(unit, input);
         if (!may_leave(eviction, unit))
             continue;
         describe(unit, &core->plan_units[input->n]);
         core->plan_from[input->n++] = unit;
     }
+    input->layer_read_ns /= input->weight_layers ? (double)input->weight_layers : 1;
+    input->chunk_read_ns /= input->kv_units ? (double)input->kv_units : 1;
+    input->chunk_decode_ns /= input->kv_units ? (double)input->kv_units : 1;
 }
 
 /* ---- carrying out; groups of units with the same action */
@@ -568,6 +578,7 @@ int mz_core_evict(struct mz_core *core, uint64_t bytes, const char *why, struct 
     struct eviction eviction;
 
     pthread_mutex_lock(&core->evict_turn);
+    mz_profile_use(core);
     pthread_mutex_lock(&core->lock);
     evict_begin(&eviction, core);
     eviction.report.asked_bytes = bytes;
@@ -575,6 +586,7 @@ int mz_core_evict(struct mz_core *core, uint64_t bytes, const char *why, struct 
     evict_units(&eviction, bytes);
     int err = evict_end(&eviction, why, start, ret);
     pthread_mutex_unlock(&core->lock);
+    mz_profile_fill(core);
     pthread_mutex_unlock(&core->evict_turn);
     return err;
 }
@@ -587,6 +599,7 @@ int mz_core_evict_to(struct mz_core *core, uint32_t remaining_permyriad, const c
     struct eviction eviction;
 
     pthread_mutex_lock(&core->evict_turn);
+    mz_profile_use(core);
     pthread_mutex_lock(&core->lock);
     mz_stack_spare(core->stack, remaining_permyriad > 0 && core->options.kv == MZ_KV_Q8);
     evict_begin(&eviction, core);
@@ -602,6 +615,7 @@ int mz_core_evict_to(struct mz_core *core, uint32_t remaining_permyriad, const c
     } while (remaining > target && remaining < before);
     int err = evict_end(&eviction, why, start, ret);
     pthread_mutex_unlock(&core->lock);
+    mz_profile_fill(core);
     pthread_mutex_unlock(&core->evict_turn);
     return err;
 }

@@ -580,7 +580,8 @@ int mz_core_restore(struct mz_core *core, bool wait)
     uint64_t start = mz_os_now_ns();
 
     pthread_mutex_lock(&core->lock);
-    uint64_t before = core->read_bytes + core->decoded_bytes;
+    uint64_t read = core->read_bytes, decoded = core->decoded_bytes;
+    bool alone = core->graphs == 0;
     bool any = core->n_evicted > 0, lost = false;
     for (struct mz_region *region = core->regions; region; region = region->next)
         for (uint32_t i = 0; i < region->n; i++)
@@ -600,9 +601,13 @@ int mz_core_restore(struct mz_core *core, bool wait)
         for (uint32_t i = 0; i < region->n; i++)
             for (uint32_t u = 0; u < region->tensors[i]->n; u++)
                 lost = lost || region->tensors[i]->units[u].state == MZ_LOST;
+    read = core->read_bytes - read;
+    decoded = core->decoded_bytes - decoded;
+    uint64_t ns = mz_os_now_ns() - start;
+    if (wait && alone && core->graphs == 0 && !lost)
+        mz_profile_heard(core, read, decoded, ns);
     if (wait && any)
-        mz_event_add(core, "restore", "asked", core->read_bytes + core->decoded_bytes - before,
-                     (double)(mz_os_now_ns() - start) / 1e6);
+        mz_event_add(core, "restore", "asked", read + decoded, (double)ns / 1e6);
     pthread_mutex_unlock(&core->lock);
     return lost ? -EIO : 0;
 }

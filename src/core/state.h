@@ -97,6 +97,9 @@ struct mz_source {
     struct mz_source *next;
 };
 
+/* Whether the profile is the machine's or a guess. */
+enum mz_profile_state { MZ_PROFILE_UNTRIED, MZ_PROFILE_MISSING, MZ_PROFILE_THERE };
+
 #define MZ_EVENTS 256
 
 struct mz_core {
@@ -108,6 +111,9 @@ struct mz_core {
 
     struct mz_options options;
     struct mz_profile profile;
+    uint32_t profile_state;   /* enum mz_profile_state */
+    bool profile_started;     /* evict_turn: the thread below runs or has run */
+    pthread_t profile_thread; /* measures once */
     struct mz_stack *stack;   /* fixed; own lock */
     struct mz_store *store;   /* fixed; own lock */
 
@@ -248,6 +254,13 @@ void mz_restore_stop(struct mz_core *core);
 void mz_restore_kick(struct mz_core *core);           /* lock held: something to do for workers */
 void mz_restore_want(struct mz_unit *unit);           /* lock held: the gate waits for it */
 void mz_restore_commit_all(struct mz_core *core);     /* backs all that is evicted with memory, for the ablations */
+
+/* ---- profile_use.c */
+void mz_profile_use(struct mz_core *core);   /* evict_turn held: reads it if the stack may be used now */
+void mz_profile_fill(struct mz_core *core);  /* evict_turn held: starts measuring if there is none */
+void mz_profile_stop(struct mz_core *core);  /* waits for the measurement */
+/* Lock held: restoring these bytes took so long, with nothing else going on. */
+void mz_profile_heard(struct mz_core *core, uint64_t read_bytes, uint64_t decoded_bytes, uint64_t ns);
 
 /* ---- status.c; lock held */
 /* Bytes that exist, those in memory (stack included), and those that nothing can take out of it. */
