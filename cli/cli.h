@@ -1,6 +1,6 @@
 /* The command mzcache: what its subcommands share.
  *
- * One file per subcommand, each with one struct cli_command; main.c has the table of them. Help texts, parsing and shell
+ * One file per subcommand, each with one struct cli_command; commands.c has the table of them. Help texts, parsing and shell
  * completion come from these tables alone. Single-threaded. */
 #ifndef MZ_CLI_H
 #define MZ_CLI_H
