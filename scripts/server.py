@@ -106,7 +106,8 @@ class Server:
     def start(self):
         self.started = time.monotonic()
         with open(self.log_path, "w") as log:
-            self.process = subprocess.Popen(self.command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.command, env=self.env, stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=subprocess.STDOUT)
         try:
             wait_for(self._ready, READY_S, "llama-server is ready")
         except BaseException:
@@ -165,16 +166,19 @@ class Server:
 
     def complete(self, prompt, n_predict=32, **options):
         """A whole answer at temperature 0. Adds `tokens` (ids) and `timings` with `cache_n` and `prompt_n`."""
-        return self.post("/completion", prompt=prompt, n_predict=n_predict, temperature=0, return_tokens=True,
-                         cache_prompt=True, **options)
+        return self.post("/completion", **self._question(prompt, n_predict, options))
+
+    @staticmethod
+    def _question(prompt, n_predict, options):
+        return dict(prompt=prompt, n_predict=n_predict, temperature=0, return_tokens=True, cache_prompt=True) | options
 
     def stream(self, prompt, n_predict=32, **options):
         """Like complete(), with `ttft_ms`: from sending the request until the first token arrived."""
-        body = dict(prompt=prompt, n_predict=n_predict, temperature=0, return_tokens=True, cache_prompt=True, stream=True)
+        body = self._question(prompt, n_predict, options) | {"stream": True}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
         tokens, text, ttft_ms = [], "", None
         begin = time.monotonic()
-        connection.request("POST", "/completion", json.dumps(body | options), {"Content-Type": "application/json"})
+        connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
         if response.status != 200:
             raise RuntimeError(f"/completion: {response.status} {response.read()[:500]}")
@@ -200,7 +204,8 @@ class Server:
         command = [str(BUILD / "bin" / "mzcache"), *map(str, words)]
         done = subprocess.run(command, env=self.env, text=True, capture_output=True, timeout=ANSWER_S)
         if check and done.returncode:
-            raise RuntimeError(f"{' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}\n{self.log()[-2000:]}")
+            said = done.stdout + done.stderr + self.log()[-2000:]
+            raise RuntimeError(f"{' '.join(command)}: {done.returncode}\n{said}")
         return json.loads(done.stdout) if check and "--json" in words else done
 
     def evict(self, amount="100%"):

@@ -8,11 +8,13 @@ import pytest
 import server as house
 from conftest import model_path
 
+TINY = ["tiny-llama", "tiny-llama-q4_0", "tiny-moe", "tiny-moe-q4_0", "tiny-mla", "tiny-hybrid"]
+
 
 def run(name, *args, env=None, timeout=600):
     command = [house.BUILD / "bin" / "mzcache", "run", "--quiet", "--", house.program(name), *map(str, args)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, text=True, errors="replace", capture_output=True, timeout=timeout,
-                          env=dict(os.environ, OMP_WAIT_POLICY="passive", **(env or {})))
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, text=True, errors="replace", capture_output=True,
+                          timeout=timeout, env=dict(os.environ, OMP_WAIT_POLICY="passive", **(env or {})))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done
 
@@ -42,7 +44,7 @@ def test_perplexity():
 
 
 @pytest.mark.trap
-@pytest.mark.parametrize("model", ["tiny-llama", "tiny-llama-q4_0", "tiny-moe", "tiny-moe-q4_0", "tiny-mla", "tiny-hybrid"])
+@pytest.mark.parametrize("model", TINY)
 def test_every_kind_of_model(model):
     assert complete(model) == complete(model)
 

@@ -94,10 +94,10 @@ def test_evicted_while_generating(start, document):
 
 def test_evicted_while_reading_the_prompt(start, document):
     server = start("smollm2-135m")
-    calm = ask(server, "x" + document)
-    server.post("/slots/0?action=erase")
+    prompt = document[:2400]
+    calm = ask(server, prompt, cache_prompt=False)
     answer = {}
-    thread = threading.Thread(target=lambda: answer.update(ask(server, "x" + document)))
+    thread = threading.Thread(target=lambda: answer.update(ask(server, prompt, cache_prompt=False)))
     thread.start()
     evictions = 0
     while thread.is_alive() and evictions < 60:
@@ -128,8 +128,9 @@ def test_asking_for_more_than_there_is(start, document):
     """That is no error: what can be freed is, and the report names the floor."""
     server = start("smollm2-135m")
     warm = warm_up(server, document)
+    before = server.anonymous()
     report = server.evict("100GiB")
-    assert 0 < report["freed_bytes"] <= report["total_bytes"]
+    assert 0 < report["freed_bytes"] <= before
     assert report["floor_bytes"] >= report["remaining_bytes"] * 0.9
     assert server.evict("100%")["freed_bytes"] <= house.MIB
     assert_same(ask(server, document), warm)
