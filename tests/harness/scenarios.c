@@ -179,6 +179,13 @@ static void params_no_flash(struct llama_context_params *params)
     params->flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
 }
 
+static void params_no_flash_two(struct llama_context_params *params)
+{
+    params_no_flash(params);
+    params->n_seq_max = 2;
+    params->kv_unified = true;
+}
+
 static void params_q8(struct llama_context_params *params)
 {
     params->flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
@@ -219,9 +226,9 @@ const struct scenario scenarios[] = {
     {.name = "copy-streams", .script = copy, .params = params_streams},
     {.name = "turns", .script = turns, .params = params_unified},
     {.name = "turns-streams", .script = turns, .params = params_streams},
-    {.name = "turns-fa-off", .script = turns, .params = params_no_flash},
+    {.name = "turns-fa-off", .script = turns, .params = params_no_flash_two},
     {.name = "state", .script = state, .params = params_unified},
-    {.name = "state-fa-off", .script = state, .params = params_no_flash},
+    {.name = "state-fa-off", .script = state, .params = params_no_flash_two},
     {.name = "clear", .script = clear},
     {.name = "callback", .script = callback, .params = params_callback},
     {.name = "no-kv-offload", .script = short_chat, .params = params_no_offload},
