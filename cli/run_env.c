@@ -36,12 +36,21 @@ static bool is_switch(const char *argument, const char *name)
     return strncmp(argument, name, length) == 0 && (argument[length] == '\0' || argument[length] == '=');
 }
 
-static bool has_switch(char *const *argv, const char *name)
+/* The argument that is this option, or NULL. */
+static char *const *find_switch(char *const *argv, const char *name)
 {
     for (char *const *a = argv; *a; a++)
         if (is_switch(*a, name))
-            return true;
-    return false;
+            return a;
+    return NULL;
+}
+
+/* Whether -ngl and its like keep layers away: 99 and more is how people write "all". */
+static bool keeps_layers(char *const *argument)
+{
+    const char *equals = strchr(*argument, '='), *value = equals ? equals + 1 : argument[1];
+
+    return value && *value >= '0' && *value <= '9' && atoi(value) < 99;
 }
 
 bool run_is_given(const struct run_set *set, char *const *argv)
@@ -49,7 +58,7 @@ bool run_is_given(const struct run_set *set, char *const *argv)
     if (getenv(set->name))
         return true;
     for (const char *const *name = set->switches; *name; name++)
-        if (has_switch(argv, *name))
+        if (find_switch(argv, *name))
             return true;
     return false;
 }
@@ -58,27 +67,29 @@ int run_warn(char *const *argv)
 {
     static const struct {
         const char *name, *what;
+        bool layers;
     } table[] = {
-        {"-nkvo", "the conversation stays outside of mzCache"},
-        {"--no-kv-offload", "the conversation stays outside of mzCache"},
-        {"-ngl", "layers that are not offloaded stay outside of mzCache"},
-        {"--gpu-layers", "layers that are not offloaded stay outside of mzCache"},
-        {"--n-gpu-layers", "layers that are not offloaded stay outside of mzCache"},
-        {"-ot", "overridden tensors stay where the pattern puts them"},
-        {"--override-tensor", "overridden tensors stay where the pattern puts them"},
-        {"-cmoe", "the experts stay outside of mzCache"},
-        {"--cpu-moe", "the experts stay outside of mzCache"},
-        {"-ncmoe", "these experts stay outside of mzCache"},
-        {"--n-cpu-moe", "these experts stay outside of mzCache"},
-        {"--no-mmap", "weights have no file to come back from: each is written to the swap file once"},
-        {"--mlock", "does not reach mzCache's memory"},
-        {"-cram", "these copies of conversations cannot be evicted"},
-        {"--cache-ram", "these copies of conversations cannot be evicted"},
+        {"-nkvo", "the conversation stays outside of mzCache", false},
+        {"--no-kv-offload", "the conversation stays outside of mzCache", false},
+        {"-ngl", "layers that are not offloaded stay outside of mzCache", true},
+        {"--gpu-layers", "layers that are not offloaded stay outside of mzCache", true},
+        {"--n-gpu-layers", "layers that are not offloaded stay outside of mzCache", true},
+        {"-ot", "overridden tensors stay where the pattern puts them", false},
+        {"--override-tensor", "overridden tensors stay where the pattern puts them", false},
+        {"-cmoe", "the experts stay outside of mzCache", false},
+        {"--cpu-moe", "the experts stay outside of mzCache", false},
+        {"-ncmoe", "these experts stay outside of mzCache", false},
+        {"--n-cpu-moe", "these experts stay outside of mzCache", false},
+        {"--no-mmap", "weights have no file to come back from: each is written to the swap file once", false},
+        {"--mlock", "does not reach mzCache's memory", false},
+        {"-cram", "these copies of conversations cannot be evicted", false},
+        {"--cache-ram", "these copies of conversations cannot be evicted", false},
     };
     int n = 0;
 
     for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
-        if (has_switch(argv, table[i].name)) {
+        char *const *found = find_switch(argv, table[i].name);
+        if (found && (!table[i].layers || keeps_layers(found))) {
             cli_error("note: %s: %s", table[i].name, table[i].what);
             n++;
         }

@@ -2,9 +2,9 @@
 #include "top_view.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <stdarg.h>
 #include <time.h>
 
 #include "cli.h"
@@ -22,24 +22,25 @@ static const struct part {
 
 #define PARTS (sizeof(parts) / sizeof(*parts))
 
-static uint64_t sum_of(const json_t *layer)
+/* In floating point: replies come from outside, and seven sizes may not fit into one. */
+static double sum_of(const json_t *layer)
 {
-    uint64_t sum = 0;
+    double sum = 0;
 
     for (size_t i = 0; i < PARTS; i++)
-        sum += cli_number(layer, parts[i].key);
+        sum += (double)cli_number(layer, parts[i].key);
     return sum;
 }
 
 void top_bar(const json_t *layer, int width, char *buf)
 {
-    uint64_t sum = sum_of(layer), done = 0;
+    double sum = sum_of(layer), done = 0;
     int at = 0;
 
-    for (size_t i = 0; i < PARTS && sum; i++) {
+    for (size_t i = 0; i < PARTS && sum > 0; i++) {
         uint64_t bytes = cli_number(layer, parts[i].key);
-        done += bytes;
-        int end = (int)((double)done / (double)sum * width + 0.5);
+        done += (double)bytes;
+        int end = (int)(done / sum * width + 0.5);
         /* What is there at all is seen, as long as there is room. */
         if (bytes && end <= at && at < width && parts[i].mark != ' ')
             end = at + 1;
@@ -102,14 +103,14 @@ static void bars(const struct out *out, const json_t *layers)
     json_array_foreach(json_object_get(layers, "layers"), i, layer)
     {
         json_int_t number = json_integer_value(json_object_get(layer, "layer"));
-        uint64_t bytes = sum_of(layer);
-        if (bytes == 0)
+        double bytes = sum_of(layer);
+        if (bytes <= 0 || bytes >= 9e18)
             continue;
         top_bar(layer, width, bar);
         if (number < 0)
-            say(out, "  others [%s] %s", bar, cli_size(bytes, size));
+            say(out, "  others [%s] %s", bar, cli_size((uint64_t)bytes, size));
         else
-            say(out, "  %6d [%s] %s", (int)number, bar, cli_size(bytes, size));
+            say(out, "  %6d [%s] %s", (int)number, bar, cli_size((uint64_t)bytes, size));
     }
     say(out, "  # memory  = compressed  - swap file  . model file  ~ moving  ! lost");
 }
@@ -122,7 +123,8 @@ static void last_events(const struct out *out, const json_t *events)
 
     for (size_t i = n > EVENTS ? n - EVENTS : 0; i < n; i++) {
         const json_t *e = json_array_get(list, i);
-        time_t when = (time_t)cli_real(e, "time_s");
+        double time_s = cli_real(e, "time_s");
+        time_t when = time_s > 0 && time_s < 1e12 ? (time_t)time_s : 0;
         struct tm tm;
         if (!localtime_r(&when, &tm) || strftime(clock, sizeof(clock), "%H:%M:%S", &tm) == 0)
             clock[0] = '\0';

@@ -79,6 +79,10 @@ static void leaves_the_arguments(void **state)
     expect_exit(0);
     assert_non_null(strstr(last.err, "-nkvo"));
     assert_non_null(strstr(last.err, "--cpu-moe"));
+    mzcache("run", "sh", "-c", "env", "-ngl", "20");
+    assert_non_null(strstr(last.err, "note: -ngl"));
+    mzcache("run", "sh", "-c", "env", "-ngl", "99", "--n-gpu-layers=all");
+    assert_null(strstr(last.err, "note:"));
 }
 
 static void hands_options_over(void **state)

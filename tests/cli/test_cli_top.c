@@ -1,0 +1,148 @@
+/* mzcache top: its bars and lines from made-up figures, and on a real terminal, which tmux plays. */
+#include "cli_test.h"
+
+#include "cli.h"
+#include "top_view.h"
+
+static char folder[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    make_folder(folder, sizeof(folder));
+    (void)setenv("MZ_RUNTIME_DIR", folder, 1);
+    (void)setenv("MZ_SWAP_FOLDER", folder, 1);
+    (void)setenv("MZ_PRESSURE", "off", 1);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    remove_folder(folder);
+    return 0;
+}
+
+static void bars(void **state)
+{
+    static const struct {
+        int resident, moving, stack, store, dropped, lost, empty;
+        const char *bar;
+    } table[] = {
+        {10, 0, 0, 0, 0, 0, 0, "##########"}, {0, 0, 0, 0, 0, 0, 0, "          "}, {5, 0, 0, 0, 5, 0, 0, "#####....."},
+        {2, 2, 2, 2, 2, 0, 0, "##~~==--.."},  {0, 0, 0, 0, 0, 0, 9, "          "}, {1, 0, 0, 0, 0, 0, 9, "#         "},
+        {1000, 0, 0, 0, 0, 1, 0, "##########"}, {0, 0, 0, 1, 1000, 0, 0, "-........."}, {0, 0, 0, 0, 5, 5, 0, ".....!!!!!"},
+    };
+    char bar[11];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+        json_t *layer = json_pack("{s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "resident_bytes", table[i].resident, "moving_bytes",
+                                  table[i].moving, "stack_bytes", table[i].stack, "store_bytes", table[i].store,
+                                  "dropped_bytes", table[i].dropped, "lost_bytes", table[i].lost, "empty_bytes",
+                                  table[i].empty);
+        top_bar(layer, 10, bar);
+        assert_string_equal(bar, table[i].bar);
+        json_decref(layer);
+    }
+}
+
+struct lines {
+    int n;
+    size_t longest;
+};
+
+static void count_line(void *user, const char *text)
+{
+    struct lines *lines = user;
+
+    lines->n++;
+    if (strlen(text) > lines->longest)
+        lines->longest = strlen(text);
+}
+
+/* Nothing that a process says, or leaves out, makes it fail. */
+static void odd_replies(void **state)
+{
+    static const char *const replies[] = {
+        "{}",
+        "{\"pressure\": null, \"program\": 7, \"layers\": 3, \"events\": {}}",
+        "{\"layers\": [1, null, {}, {\"layer\": 1e300, \"resident_bytes\": -5}], \"events\": [null, {\"time_s\": 1e300}]}",
+        "{\"layers\": [{\"layer\": 0, \"resident_bytes\": 9223372036854775807, \"store_bytes\": 9223372036854775807}]}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(replies) / sizeof(*replies); i++) {
+        for (int width = 0; width < 300; width += 37) {
+            json_t *reply = json_loads(replies[i], 0, NULL);
+            struct lines lines = {0};
+            top_view(reply, reply, reply, width, count_line, &lines);
+            assert_true(lines.n >= 2);
+            assert_true(width == 0 || lines.longest <= (size_t)width);
+            json_decref(reply);
+        }
+    }
+}
+
+static void tmux(const char *const *words)
+{
+    const char *argv[16] = {"tmux", "-f", "/dev/null", "-S", NULL};
+    char path[128];
+    size_t n = 4;
+
+    (void)snprintf(path, sizeof(path), "%s/tmux", folder);
+    for (argv[n++] = path; *words; words++)
+        argv[n++] = *words;
+    argv[n] = NULL;
+    run_program(&last, "tmux", (char *const *)(uintptr_t)argv);
+}
+
+#define TMUX(...) tmux((const char *const[]){__VA_ARGS__, NULL})
+
+static bool screen_has(const char *text)
+{
+    TMUX("capture-pane", "-p", "-t", "top");
+    return strstr(last.out, text) != NULL;
+}
+
+static bool session_ended(void)
+{
+    TMUX("has-session", "-t", "top");
+    return last.exit != 0;
+}
+
+static void on_a_terminal(void **state)
+{
+    struct fake fake;
+
+    (void)state;
+    TMUX("-V");
+    if (last.exit == 99) {
+        print_message("skipped: tmux is not installed\n");
+        skip();
+    }
+    fake_start(&fake, "model");
+    TMUX("new-session", "-d", "-s", "top", "-x", "100", "-y", "40", MZ_COMMAND, "top");
+    expect_exit(0);
+    eventually(screen_has(fake.pid_text));
+    assert_true(screen_has("q: quit"));
+    assert_true(screen_has("####"));
+    mzcache("evict", "100%", "--pid", fake.pid_text);
+    expect_exit(0);
+    eventually(screen_has("evict"));
+    eventually(screen_has("----"));
+    TMUX("send-keys", "-t", "top", "q");
+    eventually(session_ended());
+    fake_end(&fake);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bars),
+        cmocka_unit_test(odd_replies),
+        cmocka_unit_test_setup_teardown(on_a_terminal, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
