@@ -1,7 +1,7 @@
 /* The command mzcache: what its subcommands share.
  *
- * One file per subcommand, each with one struct cli_command; commands.c has the table of them. Help texts, parsing and shell
- * completion come from these tables alone. Single-threaded. */
+ * One file per subcommand, each with one struct cli_command; commands.c has the table of them. Help texts,
+ * parsing and shell completion come from these tables alone. Single-threaded. */
 #ifndef MZ_CLI_H
 #define MZ_CLI_H
 
@@ -13,10 +13,11 @@
 
 #include "control/client.h"
 
-/* Exit codes, as mzcache(1) lists them. `run` ends with the program's own, or 126, 127 when it cannot be started. */
+/* Exit codes, as mzcache(1) lists them. `run` ends with the program's own, or 126, 127 when it cannot be
+ * started. */
 enum cli_exit {
     CLI_OK = 0,
-    CLI_FAILED = 1,     /* the process answered with an error, or does not answer */
+    CLI_FAILED = 1, /* the process answered with an error, or does not answer */
     CLI_USAGE = 2,
     CLI_NO_PROCESS = 3, /* none with a model, or not that one */
     CLI_REFUSED = 4,    /* a limit below the floor */
@@ -39,9 +40,9 @@ struct cli_command {
     const char *name, *operands, *summary;
     const char *help;                 /* more lines for --help; may be NULL */
     const struct cli_option *options; /* ends with an empty name; without --help, which all have */
-    bool settings;                    /* takes every option of control/settings.h too, and stops at the first operand */
+    bool settings; /* takes every option of control/settings.h too, and stops at the first operand */
     bool hidden;
-    int min_operands, max_operands;   /* max -1: any number */
+    int min_operands, max_operands; /* max -1: any number */
     int (*run)(const struct cli_input *input);
 };
 
@@ -58,15 +59,17 @@ struct cli_input {
 /* Ends with NULL. */
 extern const struct cli_command *const cli_commands[];
 
-extern const struct cli_command cli_run, cli_ps, cli_status, cli_evict, cli_restore, cli_limit, cli_option, cli_profile,
-    cli_pack, cli_top, cli_log, cli_doctor, cli_completion;
+extern const struct cli_command cli_run, cli_ps, cli_status, cli_evict, cli_restore, cli_limit, cli_option,
+    cli_profile, cli_pack, cli_top, cli_log, cli_doctor, cli_completion;
 
-/* ------------------------------------------------------------------------------------------------- input.c */
+/* ------------------------------------------------------------------------------------------------- input.c
+ */
 
 /* All options that the command takes, --help counted in. Returns their number. */
 size_t cli_options(const struct cli_command *command, struct cli_option ret[CLI_OPTIONS]);
 
-/* Reads the arguments behind the subcommand; operands are moved together within argv. False: wrong, and it was said why. */
+/* Reads the arguments behind the subcommand; operands are moved together within argv. False: wrong, and it
+ * was said why. */
 bool cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_input *ret);
 
 /* The option's value, or NULL when it was not given. The option exists. */
@@ -84,7 +87,8 @@ int cli_usage(const struct cli_input *input, const char *format, ...) __attribut
 /* A positive whole number. False, and said why, when it is none. */
 bool cli_count(const struct cli_input *input, const char *what, const char *text, uint64_t *ret);
 
-/* ------------------------------------------------------------------------------------------------- target.c */
+/* ------------------------------------------------------------------------------------------------- target.c
+ */
 
 /* One process and what it says about itself ("brief" of mzcache-control(7)). */
 struct cli_target {
@@ -94,8 +98,8 @@ struct cli_target {
     char program[64];
 };
 
-/* Finds the process of --pid, or all that have a model, the one idle longest first. CLI_OK and at least one, or the exit
- * code after saying why. Freed by cli_targets_free(). */
+/* Finds the process of --pid, or all that have a model, the one idle longest first. CLI_OK and at least one,
+ * or the exit code after saying why. Freed by cli_targets_free(). */
 int cli_targets(const struct cli_input *input, struct cli_target **ret, size_t *ret_n);
 
 /* All processes with a socket, also those without a model; none is no error. */
@@ -106,13 +110,14 @@ int cli_targets_one(const struct cli_input *input, struct cli_target **ret, size
 
 void cli_targets_free(struct cli_target *targets, size_t n);
 
-/* Sends a request (taken) and returns the reply, NULL after saying why when the process does not answer or answers with an
- * error. `ret_exit` then is the exit code. timeout_ms 0: as long as it takes. */
+/* Sends a request (taken) and returns the reply, NULL after saying why when the process does not answer or
+ * answers with an error. `ret_exit` then is the exit code. timeout_ms 0: as long as it takes. */
 json_t *cli_ask(const struct cli_target *target, json_t *request, uint32_t timeout_ms, int *ret_exit);
 
 #define CLI_ASK_MS 10000 /* for what needs no waiting */
 
-/* ------------------------------------------------------------------------------------------------- output.c */
+/* ------------------------------------------------------------------------------------------------- output.c
+ */
 
 /* Members of an object; 0 or false or "" where they are missing. */
 uint64_t cli_number(const json_t *object, const char *key);

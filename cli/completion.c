@@ -1,5 +1,5 @@
-/* mzcache completion: prints the shell completion, made from the tables of the subcommands. The files in packaging/ are
- * its output; a test compares them. */
+/* mzcache completion: prints the shell completion, made from the tables of the subcommands. The files in
+ * packaging/ are its output; a test compares them. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,8 @@ static bool is_choice(const char *values)
 
 static bool is_folder(const char *values)
 {
-    return values && (strcmp(values, "FOLDER") == 0 || strcmp(values, "PATH") == 0 || strcmp(values, "FILE") == 0);
+    return values &&
+           (strcmp(values, "FOLDER") == 0 || strcmp(values, "PATH") == 0 || strcmp(values, "FILE") == 0);
 }
 
 static void print_words(const char *values)
@@ -42,9 +43,11 @@ static void bash_values(const struct cli_command *command)
             print_words(options[i].value);
             (void)printf("' -- \"$cur\")); return ;;\n");
         } else if (is_folder(options[i].value)) {
-            (void)printf("    %s:--%s) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n", command->name, options[i].name);
+            (void)printf("    %s:--%s) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n", command->name,
+                         options[i].name);
         } else if (options[i].value && strcmp(options[i].value, "PID") == 0) {
-            (void)printf("    %s:--%s) COMPREPLY=($(compgen -W \"$(mzcache ps 2>/dev/null | awk 'NR > 1 { print $1 }')\" "
+            (void)printf("    %s:--%s) COMPREPLY=($(compgen -W \"$(mzcache ps 2>/dev/null | awk 'NR > 1 { "
+                         "print $1 }')\" "
                          "-- \"$cur\")); return ;;\n",
                          command->name, options[i].name);
         }
@@ -65,7 +68,8 @@ static void bash_options(const struct cli_command *command)
 static void bash(void)
 {
     (void)printf("# bash completion for mzcache; made by: mzcache completion bash\n_mzcache()\n{\n"
-                 "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} cmd=${COMP_WORDS[1]} words i\n"
+                 "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} "
+                 "cmd=${COMP_WORDS[1]} words i\n"
                  "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n    COMPREPLY=($(compgen -W '");
     for (const struct cli_command *const *c = cli_commands; *c; c++)
         if (!(*c)->hidden)
@@ -73,17 +77,20 @@ static void bash(void)
     (void)printf("--help --version' -- \"$cur\"))\n    return\n  fi\n"
                  "  # Behind its -- or program, run completes that program's arguments.\n"
                  "  if [ \"$cmd\" = run ]; then\n    for ((i = 2; i < COMP_CWORD; i++)); do\n"
-                 "      case ${COMP_WORDS[i]} in --) COMPREPLY=($(compgen -c -f -- \"$cur\")); return ;; esac\n    done\n  fi\n"
+                 "      case ${COMP_WORDS[i]} in --) COMPREPLY=($(compgen -c -f -- \"$cur\")); return ;; "
+                 "esac\n    done\n  fi\n"
                  "  case $cmd:$prev in\n");
     for (const struct cli_command *const *c = cli_commands; *c; c++)
         bash_values(*c);
     (void)printf("  esac\n  case $cmd in\n");
     for (const struct cli_command *const *c = cli_commands; *c; c++)
         bash_options(*c);
-    (void)printf("  esac\n  case $cmd:$cur in\n    *:-*) COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")) ;;\n"
-                 "    run:*) COMPREPLY=($(compgen -c -- \"$cur\")) ;;\n"
-                 "    pack:*) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n"
-                 "    limit:*) COMPREPLY=($(compgen -W off -- \"$cur\")) ;;\n  esac\n}\ncomplete -F _mzcache mzcache\n");
+    (void)printf(
+        "  esac\n  case $cmd:$cur in\n    *:-*) COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")) ;;\n"
+        "    run:*) COMPREPLY=($(compgen -c -- \"$cur\")) ;;\n"
+        "    pack:*) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n"
+        "    limit:*) COMPREPLY=($(compgen -W off -- \"$cur\")) ;;\n  esac\n}\ncomplete -F _mzcache "
+        "mzcache\n");
 }
 
 /* ------------------------------------------------------------------------------------------------- zsh */
@@ -137,8 +144,9 @@ static void zsh_command(const struct cli_command *command)
 
 static void zsh(void)
 {
-    (void)printf("#compdef mzcache\n# zsh completion for mzcache; made by: mzcache completion zsh\n_mzcache() {\n"
-                 "  local -a commands\n  commands=(\n");
+    (void)printf(
+        "#compdef mzcache\n# zsh completion for mzcache; made by: mzcache completion zsh\n_mzcache() {\n"
+        "  local -a commands\n  commands=(\n");
     for (const struct cli_command *const *c = cli_commands; *c; c++) {
         if ((*c)->hidden)
             continue;

@@ -35,10 +35,11 @@ struct doctor {
 };
 
 /* One finding: what was looked at, what it is, and what to do (NULL when nothing). */
-static void find(struct doctor *d, enum grade grade, const char *what, const char *advice, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+static void find(struct doctor *d, enum grade grade, const char *what, const char *advice, const char *format,
+                 ...) __attribute__((format(printf, 5, 6)));
 
-static void find(struct doctor *d, enum grade grade, const char *what, const char *advice, const char *format, ...)
+static void find(struct doctor *d, enum grade grade, const char *what, const char *advice, const char *format,
+                 ...)
 {
     static const char *const grades[] = {"good", "note", "bad"};
     char text[1024];
@@ -50,8 +51,8 @@ static void find(struct doctor *d, enum grade grade, const char *what, const cha
     if (grade > d->worst)
         d->worst = grade;
     if (d->json) {
-        json_t *line = json_pack("{s:s, s:s, s:s, s:s}", "what", what, "grade", grades[grade], "found", text, "advice",
-                                 advice ? advice : "");
+        json_t *line = json_pack("{s:s, s:s, s:s, s:s}", "what", what, "grade", grades[grade], "found", text,
+                                 "advice", advice ? advice : "");
         char *out = line ? json_dumps(line, JSON_COMPACT) : NULL;
         (void)puts(out ? out : "{}");
         free(out);
@@ -63,7 +64,8 @@ static void find(struct doctor *d, enum grade grade, const char *what, const cha
         (void)printf("%23s-> %s\n", "", advice);
 }
 
-/* ------------------------------------------------------------------------------------------------- the program */
+/* ------------------------------------------------------------------------------------------------- the
+ * program */
 
 /* Starts `program --list-devices` with the plugin and reads what it says, both channels, for at most 30 s. */
 static int list_devices(const char *program, const char *plugin, char *buf, size_t size)
@@ -129,7 +131,8 @@ static void check_program(struct doctor *d, const char *program, const char *plu
     }
     const char *refusal = refusal_in(text);
     find(d, BAD, "program",
-         "build mzCache against the same llama.cpp version as the program (-DMZ_LLAMA_DIR=); mzcache run sets up the rest",
+         "build mzCache against the same llama.cpp version as the program (-DMZ_LLAMA_DIR=); mzcache run "
+         "sets up the rest",
          "%s does not show the device MZ0%s%s", program, refusal ? ": " : "", refusal ? refusal : "");
 }
 
@@ -138,7 +141,8 @@ static void check_plugin(struct doctor *d)
     char plugin[PATH_MAX];
 
     if (run_find_plugin(plugin, sizeof(plugin)) < 0) {
-        find(d, BAD, "plugin", "install mzCache, or name the file with MZ_PLUGIN", "libggml-mz.so was not found");
+        find(d, BAD, "plugin", "install mzCache, or name the file with MZ_PLUGIN",
+             "libggml-mz.so was not found");
         return;
     }
     find(d, GOOD, "plugin", NULL, "%s (mzcache " MZ_VERSION ")", plugin);
@@ -148,7 +152,8 @@ static void check_plugin(struct doctor *d)
         find(d, GOOD, "program", NULL, "not checked: name one (mzcache doctor llama-server)");
 }
 
-/* ------------------------------------------------------------------------------------------------- storage */
+/* ------------------------------------------------------------------------------------------------- storage
+ */
 
 static void check_open_swap(struct doctor *d, const char *folder, const struct mz_file *file)
 {
@@ -156,14 +161,16 @@ static void check_open_swap(struct doctor *d, const char *folder, const struct m
     char size[CLI_TEXT];
 
     if (file->direct_fd < 0)
-        find(d, NOTE, "direct I/O", "restoring goes through the page cache; a folder on a local disk would be faster",
+        find(d, NOTE, "direct I/O",
+             "restoring goes through the page cache; a folder on a local disk would be faster",
              "the file system of %s has none", folder);
     else
         find(d, GOOD, "direct I/O", NULL, "yes, in blocks of %u bytes", file->file_align);
     if (mz_file_space(file, &space) < 0)
         find(d, NOTE, "space", NULL, "cannot be told");
     else if (space < UINT64_C(2) << 30)
-        find(d, NOTE, "space", "free some, or name another folder with MZ_SWAP_FOLDER: conversations go there in full",
+        find(d, NOTE, "space",
+             "free some, or name another folder with MZ_SWAP_FOLDER: conversations go there in full",
              "%s left in %s", cli_size(space, size), folder);
     else
         find(d, GOOD, "space", NULL, "%s left in %s", cli_size(space, size), folder);
@@ -178,7 +185,8 @@ static void check_profile(struct doctor *d, const char *folder)
     if (rc == 0)
         rc = mz_profile_load(device, &profile);
     if (rc < 0)
-        find(d, NOTE, "profile", "run: mzcache profile", "none for the device of %s yet; it will be measured on first use", folder);
+        find(d, NOTE, "profile", "run: mzcache profile",
+             "none for the device of %s yet; it will be measured on first use", folder);
     else
         find(d, GOOD, "profile", NULL, "%s: reads %.2f GB/s in requests of %u KiB", device, profile.read_gbps,
              profile.request_bytes / 1024);
@@ -193,13 +201,15 @@ static void check_storage(struct doctor *d)
     if (rc == 0)
         rc = mz_file_open_swap(folder, false, &file);
     if (rc == -EMEDIUMTYPE) {
-        find(d, BAD, "swap folder", "name a folder on a disk with MZ_SWAP_FOLDER, or mzcache run --swap-folder",
+        find(d, BAD, "swap folder",
+             "name a folder on a disk with MZ_SWAP_FOLDER, or mzcache run --swap-folder",
              "%s lies in memory (tmpfs): evicting to it frees nothing", folder);
         return;
     }
     if (rc < 0) {
-        find(d, BAD, "swap folder", "name a folder that can be written with MZ_SWAP_FOLDER, or mzcache run --swap-folder",
-             "%s: %s", rc == -ENOENT ? "no cache folder" : folder, strerror(-rc));
+        find(d, BAD, "swap folder",
+             "name a folder that can be written with MZ_SWAP_FOLDER, or mzcache run --swap-folder", "%s: %s",
+             rc == -ENOENT ? "no cache folder" : folder, strerror(-rc));
         return;
     }
     find(d, GOOD, "swap folder", NULL, "%s", folder);
@@ -215,7 +225,9 @@ static void check_uring(struct doctor *d)
     if (mz_transfer_uring(&why))
         find(d, GOOD, "io_uring", NULL, "allowed");
     else
-        find(d, NOTE, "io_uring", "allow it (kernel.io_uring_disabled=0, the container's seccomp profile); threads read in its place",
+        find(d, NOTE, "io_uring",
+             "allow it (kernel.io_uring_disabled=0, the container's seccomp profile); threads read in its "
+             "place",
              "not allowed: %s", why);
 }
 
@@ -237,7 +249,8 @@ static void check_psi(struct doctor *d)
     if (mz_os_read_text("/proc/pressure/memory", text, sizeof(text)) > 0)
         find(d, GOOD, "pressure", NULL, "the kernel reports stalls (PSI)");
     else
-        find(d, NOTE, "pressure", "boot with psi=1 for earlier warning", "no PSI: free memory is polled in its place");
+        find(d, NOTE, "pressure", "boot with psi=1 for earlier warning",
+             "no PSI: free memory is polled in its place");
 }
 
 static void check_memory(struct doctor *d)
@@ -262,12 +275,15 @@ static void check_limits(struct doctor *d)
     uint64_t overcommit = 0;
 
     if (getrlimit(RLIMIT_AS, &as) == 0 && as.rlim_cur != RLIM_INFINITY)
-        find(d, NOTE, "address space", "ulimit -v unlimited: models are reserved whole before they take memory",
-             "limited to %s", cli_size(as.rlim_cur, text));
-    if (mz_os_read_text("/proc/sys/vm/overcommit_memory", text, sizeof(text)) > 0 && strtoull(text, NULL, 10) == 2)
+        find(d, NOTE, "address space",
+             "ulimit -v unlimited: models are reserved whole before they take memory", "limited to %s",
+             cli_size(as.rlim_cur, text));
+    if (mz_os_read_text("/proc/sys/vm/overcommit_memory", text, sizeof(text)) > 0 &&
+        strtoull(text, NULL, 10) == 2)
         overcommit = 2;
     if (overcommit == 2)
-        find(d, NOTE, "overcommit", "sysctl vm.overcommit_memory=0: with 2, reserved memory counts like used memory",
+        find(d, NOTE, "overcommit",
+             "sysctl vm.overcommit_memory=0: with 2, reserved memory counts like used memory",
              "vm.overcommit_memory is 2");
     else
         find(d, GOOD, "limits", NULL, "memory may be reserved ahead of use");
@@ -286,13 +302,15 @@ static void check_runtime(struct doctor *d)
         if (fd >= 0)
             find(d, GOOD, "control socket", NULL, "in %s", folders[i]);
         else
-            find(d, NOTE, "control socket", "make it a folder of your own with mode 0700, or set MZ_RUNTIME_DIR",
+            find(d, NOTE, "control socket",
+                 "make it a folder of your own with mode 0700, or set MZ_RUNTIME_DIR",
                  "%s cannot be used: %s", folders[i], strerror(-fd));
     }
     if (fd >= 0)
         (void)close(fd);
     else
-        find(d, BAD, "control socket", "set MZ_RUNTIME_DIR to a folder of your own", "processes could not be reached");
+        find(d, BAD, "control socket", "set MZ_RUNTIME_DIR to a folder of your own",
+             "processes could not be reached");
     free(folders);
 }
 
@@ -320,7 +338,8 @@ const struct cli_command cli_doctor = {
     .name = "doctor",
     .operands = "[PROGRAM]",
     .summary = "Look for what keeps mzCache from working well here, and say what to do",
-    .help = "With a PROGRAM of llama.cpp, such as llama-server, it is started with --list-devices to see whether it takes\n"
+    .help = "With a PROGRAM of llama.cpp, such as llama-server, it is started with --list-devices to see "
+            "whether it takes\n"
             "the plugin. \"note\" works, but not as well as it could. Exit code 1: something is bad.\n",
     .options = options,
     .max_operands = 1,

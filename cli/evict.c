@@ -16,15 +16,18 @@ static void print_report(const struct cli_input *input, const struct cli_target 
         cli_print_json(t, report);
         return;
     }
-    (void)printf("%s (%ld): freed %s in %.0f ms; %s of %s remain\n", t->program, (long)t->pid, cli_size(freed_bytes, freed),
-                 cli_real(report, "ms"), cli_size(cli_number(report, "remaining_bytes"), remaining),
+    (void)printf("%s (%ld): freed %s in %.0f ms; %s of %s remain\n", t->program, (long)t->pid,
+                 cli_size(freed_bytes, freed), cli_real(report, "ms"),
+                 cli_size(cli_number(report, "remaining_bytes"), remaining),
                  cli_size(cli_number(report, "total_bytes"), total));
     if (freed_bytes < asked)
-        (void)printf("  that is all for now: %s cannot be freed\n", cli_size(cli_number(report, "floor_bytes"), floor));
+        (void)printf("  that is all for now: %s cannot be freed\n",
+                     cli_size(cli_number(report, "floor_bytes"), floor));
 }
 
 /* Sends one eviction; adds what was freed to *freed. */
-static int evict_one(const struct cli_input *input, const struct cli_target *t, json_t *request, uint64_t *freed)
+static int evict_one(const struct cli_input *input, const struct cli_target *t, json_t *request,
+                     uint64_t *freed)
 {
     int rc = CLI_OK;
     json_t *report;
@@ -44,8 +47,8 @@ static json_t *percent_request(const char *command, uint32_t permyriad)
     return json_pack("{s:s, s:f}", "cmd", command, "percent", (double)permyriad / 100);
 }
 
-static int each(const struct cli_input *input, const struct cli_target *targets, size_t n, const char *command,
-                uint32_t permyriad)
+static int each(const struct cli_input *input, const struct cli_target *targets, size_t n,
+                const char *command, uint32_t permyriad)
 {
     uint64_t freed = 0;
     int rc = CLI_OK;
@@ -104,8 +107,10 @@ const struct cli_command cli_evict = {
     .name = "evict",
     .operands = "[SIZE|PERCENT]",
     .summary = "Take that much more memory from a model; what was used last goes first",
-    .help = "A percentage is one of the model's total. Of several processes each gives its percentage; a size is\n"
-            "taken from the one idle longest first. Asking for more than there is frees what there is and is no error.\n"
+    .help = "A percentage is one of the model's total. Of several processes each gives its percentage; a "
+            "size is\n"
+            "taken from the one idle longest first. Asking for more than there is frees what there is and is "
+            "no error.\n"
             "Conversations survive, and computing brings back what it needs by itself.\n",
     .options = options,
     .max_operands = 1,

@@ -1,4 +1,5 @@
-/* The header of a GGUF file. Every length in it comes from the file, so each is held against what is left. No state. */
+/* The header of a GGUF file. Every length in it comes from the file, so each is held against what is left. No
+ * state. */
 #include "gguf.h"
 
 #include <errno.h>
@@ -130,18 +131,20 @@ static void read_pair(struct reader *r, struct gguf *gguf)
     gguf->align_end = r->at;
 }
 
-/* ------------------------------------------------------------------------------------------------- tensors */
+/* ------------------------------------------------------------------------------------------------- tensors
+ */
 
 /* Elements and bytes of one block, by ggml_type; 0: not known here. From ggml's type table. */
 static const struct {
     uint16_t elements, bytes;
 } blocks[] = {
-    [0] = {1, 4},     [1] = {1, 2},     [2] = {32, 18},   [3] = {32, 20},   [6] = {32, 22},   [7] = {32, 24},
-    [8] = {32, 34},   [9] = {32, 36},   [10] = {256, 84}, [11] = {256, 110}, [12] = {256, 144}, [13] = {256, 176},
-    [14] = {256, 210}, [15] = {256, 292}, [16] = {256, 66}, [17] = {256, 74}, [18] = {256, 98}, [19] = {256, 50},
-    [20] = {32, 18},  [21] = {256, 110}, [22] = {256, 82}, [23] = {256, 136}, [24] = {1, 1},   [25] = {1, 2},
-    [26] = {1, 4},    [27] = {1, 8},    [28] = {1, 8},    [29] = {256, 56}, [30] = {1, 2},    [34] = {256, 54},
-    [35] = {256, 66}, [39] = {32, 17},
+    [0] = {1, 4},      [1] = {1, 2},      [2] = {32, 18},    [3] = {32, 20},    [6] = {32, 22},
+    [7] = {32, 24},    [8] = {32, 34},    [9] = {32, 36},    [10] = {256, 84},  [11] = {256, 110},
+    [12] = {256, 144}, [13] = {256, 176}, [14] = {256, 210}, [15] = {256, 292}, [16] = {256, 66},
+    [17] = {256, 74},  [18] = {256, 98},  [19] = {256, 50},  [20] = {32, 18},   [21] = {256, 110},
+    [22] = {256, 82},  [23] = {256, 136}, [24] = {1, 1},     [25] = {1, 2},     [26] = {1, 4},
+    [27] = {1, 8},     [28] = {1, 8},     [29] = {256, 56},  [30] = {1, 2},     [34] = {256, 54},
+    [35] = {256, 66},  [39] = {32, 17},
 };
 
 /* Bytes of the data by type and shape, 0 when the type is not known; false when the shape cannot be. */
@@ -192,8 +195,8 @@ static uint64_t pad(uint64_t bytes, uint64_t align)
     return (bytes + align - 1) / align * align;
 }
 
-/* ggml wants tensors one behind the other in the order of their records, so the next one's offset bounds each of them; the
- * last one ends with the file. */
+/* ggml wants tensors one behind the other in the order of their records, so the next one's offset bounds each
+ * of them; the last one ends with the file. */
 static void check_places(struct reader *r, struct gguf *gguf, uint64_t file_bytes)
 {
     uint64_t room = file_bytes > gguf->data_begin ? file_bytes - gguf->data_begin : 0;
@@ -282,15 +285,19 @@ struct place {
     uint32_t layer, step;
 };
 
-/* The order of the graphs in llama.cpp's src/models: norms where they are used, then Q, K, V, output; in the second half of a
- * layer the router, up before gate, then down. The first text found in the name counts. */
+/* The order of the graphs in llama.cpp's src/models: norms where they are used, then Q, K, V, output; in the
+ * second half of a layer the router, up before gate, then down. The first text found in the name counts. */
 static uint32_t step_of(const char *name)
 {
     static const char *const steps[] = {
-        "attn_norm", "ssm_in",   "attn_qkv",  "attn_q_a",     "attn_q_norm", "attn_q",      "attn_kv_a",   "attn_k_norm",
-        "attn_k",    "attn_kv_b", "attn_v",   "attn_sinks",   "attn_sub_norm", "attn_output", "ssm_",      "post_attention_norm",
-        "ffn_norm",  "ffn_gate_inp", "ffn_up_exps", "ffn_gate_exps", "ffn_down_exps", "ffn_up_shexp", "ffn_gate_shexp",
-        "ffn_down_shexp", "ffn_up", "ffn_gate", "ffn_sub_norm", "ffn_down", "post_ffw_norm",
+        "attn_norm",     "ssm_in",       "attn_qkv",       "attn_q_a",
+        "attn_q_norm",   "attn_q",       "attn_kv_a",      "attn_k_norm",
+        "attn_k",        "attn_kv_b",    "attn_v",         "attn_sinks",
+        "attn_sub_norm", "attn_output",  "ssm_",           "post_attention_norm",
+        "ffn_norm",      "ffn_gate_inp", "ffn_up_exps",    "ffn_gate_exps",
+        "ffn_down_exps", "ffn_up_shexp", "ffn_gate_shexp", "ffn_down_shexp",
+        "ffn_up",        "ffn_gate",     "ffn_sub_norm",   "ffn_down",
+        "post_ffw_norm",
     };
 
     for (uint32_t i = 0; i < sizeof(steps) / sizeof(*steps); i++)
@@ -336,7 +343,8 @@ void gguf_sort(struct gguf *gguf)
         qsort(gguf->tensors, gguf->n_tensors, sizeof(*gguf->tensors), by_place);
 }
 
-/* ------------------------------------------------------------------------------------------------- writing */
+/* ------------------------------------------------------------------------------------------------- writing
+ */
 
 struct writer {
     char *bytes;

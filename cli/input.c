@@ -24,7 +24,8 @@ size_t cli_options(const struct cli_command *command, struct cli_option ret[CLI_
     return n;
 }
 
-/* ------------------------------------------------------------------------------------------------- messages */
+/* ------------------------------------------------------------------------------------------------- messages
+ */
 
 void cli_error(const char *format, ...)
 {
@@ -69,9 +70,11 @@ static void print_option(const struct cli_option *option)
 {
     char left[64];
 
-    (void)snprintf(left, sizeof(left), "%s%c%s--%s%s%s", option->letter ? "-" : " ", option->letter ? option->letter : ' ',
-                   option->letter ? ", " : "  ", option->name, option->value ? " " : "", option->value ? option->value : "");
-    (void)printf("  %-34s %s%s\n", left, strlen(left) > 34 ? "\n                                     " : "", option->help);
+    (void)snprintf(left, sizeof(left), "%s%c%s--%s%s%s", option->letter ? "-" : " ",
+                   option->letter ? option->letter : ' ', option->letter ? ", " : "  ", option->name,
+                   option->value ? " " : "", option->value ? option->value : "");
+    (void)printf("  %-34s %s%s\n", left, strlen(left) > 34 ? "\n                                     " : "",
+                 option->help);
 }
 
 static void print_default(const char *name)
@@ -79,8 +82,8 @@ static void print_default(const char *name)
     struct mz_setting setting;
 
     if (mz_setting_find(name, &setting))
-        (void)printf("                                     [%s%s%s]\n", setting.env, *setting.initial ? ", default " : "",
-                     setting.initial);
+        (void)printf("                                     [%s%s%s]\n", setting.env,
+                     *setting.initial ? ", default " : "", setting.initial);
 }
 
 void cli_help(const struct cli_command *command)
@@ -113,7 +116,8 @@ void cli_help_all(void)
                  "Sizes are written 500M, 1.5GiB or 20%%; a percentage is one of the model's total.\n");
 }
 
-/* ------------------------------------------------------------------------------------------------- parsing */
+/* ------------------------------------------------------------------------------------------------- parsing
+ */
 
 static size_t find_name(const struct cli_input *input, const char *name, size_t length)
 {

@@ -54,7 +54,8 @@ const struct cli_command cli_limit = {
     .name = "limit",
     .operands = "SIZE|PERCENT|off",
     .summary = "Bound all memory that mzCache holds in a process, at every moment",
-    .help = "Evicts down to the limit first. A model larger than its limit goes on by reading layers as it needs them.\n"
+    .help = "Evicts down to the limit first. A model larger than its limit goes on by reading layers as it "
+            "needs them.\n"
             "A limit below what computing needs at least is refused, with that number (exit code 4).\n"
             "A percentage is one of the model's total at this moment.\n",
     .options = options,

@@ -17,8 +17,7 @@ static int print_new(const struct cli_target *t, uint64_t *since)
         if (!reply)
             return rc;
         json_t *events = json_object_get(reply, "events");
-        json_array_foreach(events, i, event)
-            cli_print_json(t, event);
+        json_array_foreach(events, i, event) cli_print_json(t, event);
         size_t n = json_array_size(events);
         *since = cli_number(reply, "last");
         json_decref(reply);
@@ -54,7 +53,8 @@ static int run(const struct cli_input *input)
 {
     struct cli_target *targets;
     size_t n;
-    int rc = cli_value(input, "follow") ? cli_targets_one(input, &targets, &n) : cli_targets(input, &targets, &n);
+    int rc =
+        cli_value(input, "follow") ? cli_targets_one(input, &targets, &n) : cli_targets(input, &targets, &n);
     uint64_t since = 0;
 
     for (size_t i = 0; rc == CLI_OK && i < n; i++) {

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where the swap file would be made: `named` if not NULL, $MZ_SWAP_FOLDER, else the cache folder, made if it is missing.
- * negative errno. */
+/* Where the swap file would be made: `named` if not NULL, $MZ_SWAP_FOLDER, else the cache folder, made if it
+ * is missing. negative errno. */
 int machine_swap_folder(const char *named, char *buf, size_t size);
 
 /* Restoring threads that core would start. */

@@ -65,7 +65,8 @@ static int read_header(int fd, uint64_t file_bytes, struct gguf *ret, char **ret
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- writing */
+/* ------------------------------------------------------------------------------------------------- writing
+ */
 
 struct packing {
     int in, out;
@@ -144,14 +145,16 @@ static int write_file(const char *to, bool force, struct packing *p, struct gguf
         rc = -errno;
     if (rc == 0 && force && rename(hidden, to) < 0)
         rc = -errno;
-    /* link() refuses a name that is taken, also by somebody who was quicker; some file systems have no links. */
+    /* link() refuses a name that is taken, also by somebody who was quicker; some file systems have no links.
+     */
     if (rc == 0 && !force && link(hidden, to) < 0)
         rc = errno == EEXIST || access(to, F_OK) == 0 ? -EEXIST : rename(hidden, to) < 0 ? -errno : 0;
     (void)unlink(hidden);
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------- the command */
+/* ------------------------------------------------------------------------------------------------- the
+ * command */
 
 static int pack(const char *from, const char *to, bool force, struct packing *p, const char **ret_why)
 {
@@ -176,8 +179,8 @@ static int pack(const char *from, const char *to, bool force, struct packing *p,
     if (rc == 0)
         rc = write_file(to, force, p, &gguf);
     if (rc == 0)
-        (void)printf("%s: %" PRIu32 " tensors of %s, each at a multiple of %u, in the order of use\n", to, gguf.n_tensors,
-                     from, PACK_ALIGN);
+        (void)printf("%s: %" PRIu32 " tensors of %s, each at a multiple of %u, in the order of use\n", to,
+                     gguf.n_tensors, from, PACK_ALIGN);
     gguf_close(&gguf);
     free(buf);
     return rc;
@@ -216,7 +219,8 @@ const struct cli_command cli_pack = {
     .name = "pack",
     .operands = "MODEL.gguf OUT.gguf",
     .summary = "Write a model file that restores without a copy: tensors at pages, in the order of use",
-    .help = "The result is a valid GGUF that every llama.cpp program loads; it is a few KiB larger a tensor at most.\n"
+    .help = "The result is a valid GGUF that every llama.cpp program loads; it is a few KiB larger a tensor "
+            "at most.\n"
             "Optional: mzCache restores from any file, but reads from this one straight into place.\n"
             "Of a model in several files, pack each and keep their names.\n",
     .options = options,

@@ -12,7 +12,8 @@
 static void print_text(const struct mz_profile *p)
 {
     (void)printf("device %s, %u threads\n", p->device, p->workers);
-    (void)printf("  reading into fresh memory  %6.2f GB/s  in requests of %u KiB\n", p->read_gbps, p->request_bytes / 1024);
+    (void)printf("  reading into fresh memory  %6.2f GB/s  in requests of %u KiB\n", p->read_gbps,
+                 p->request_bytes / 1024);
     for (unsigned i = 0; i < MZ_PROFILE_SIZES; i++)
         if (p->read_curve_gbps[i] > 0)
             (void)printf("    %5u KiB                %6.2f GB/s\n", 64u << i, p->read_curve_gbps[i]);
@@ -35,7 +36,8 @@ static int print_json(const struct mz_profile *p)
     return 0;
 }
 
-static int measure(const struct cli_input *input, const char *folder, uint64_t workers, struct mz_profile *ret)
+static int measure(const struct cli_input *input, const char *folder, uint64_t workers,
+                   struct mz_profile *ret)
 {
     struct mz_profile_job job = {
         .folder = folder,
@@ -83,7 +85,8 @@ static int run(const struct cli_input *input)
 }
 
 static const struct cli_option options[] = {
-    {"swap-folder", 's', "FOLDER", "measure the device of this folder; default: where the swap file would be"},
+    {"swap-folder", 's', "FOLDER",
+     "measure the device of this folder; default: where the swap file would be"},
     {"workers", 'w', "COUNT", "threads, 1..64; default: as many as restoring would use"},
     {"quick", 'q', NULL, "one second in place of ten"},
     {"force", 'f', NULL, "also a folder that lies in memory (tmpfs)"},
@@ -95,7 +98,8 @@ const struct cli_command cli_profile = {
     .name = "profile",
     .operands = "",
     .summary = "Measure how fast this machine reads and decodes, and keep it for all models",
-    .help = "Needed once per machine, and not even then: without a profile, mzCache measures for a second by itself.\n",
+    .help = "Needed once per machine, and not even then: without a profile, mzCache measures for a second by "
+            "itself.\n",
     .options = options,
     .run = run,
 };

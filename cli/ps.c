@@ -12,8 +12,9 @@ static void print_row(const struct cli_target *t)
 
     (void)printf("%7ld  %-16s %10s %10s %5.1f%% %10s  %s\n", (long)t->pid, t->program,
                  cli_size(cli_number(t->brief, "total_bytes"), total),
-                 cli_size(cli_number(t->brief, "remaining_bytes"), remaining), cli_real(t->brief, "remaining_percent"),
-                 limit_bytes ? cli_size(limit_bytes, limit) : "-", cli_idle(t->brief, idle));
+                 cli_size(cli_number(t->brief, "remaining_bytes"), remaining),
+                 cli_real(t->brief, "remaining_percent"), limit_bytes ? cli_size(limit_bytes, limit) : "-",
+                 cli_idle(t->brief, idle));
 }
 
 static int run(const struct cli_input *input)
@@ -26,7 +27,8 @@ static int run(const struct cli_input *input)
     if (rc != CLI_OK)
         return rc;
     if (!json)
-        (void)printf("%7s  %-16s %10s %10s %6s %10s  %s\n", "PID", "PROGRAM", "TOTAL", "IN MEMORY", "", "LIMIT", "IDLE");
+        (void)printf("%7s  %-16s %10s %10s %6s %10s  %s\n", "PID", "PROGRAM", "TOTAL", "IN MEMORY", "",
+                     "LIMIT", "IDLE");
     for (size_t i = 0; i < n; i++) {
         if (!all && cli_number(targets[i].brief, "total_bytes") == 0)
             continue;

@@ -16,7 +16,8 @@ static int restore_one(const struct cli_input *input, const struct cli_target *t
     if (cli_value(input, "json"))
         cli_print_json(t, reply);
     else if (wait)
-        (void)printf("%s (%ld): %.1f %% in memory\n", t->program, (long)t->pid, cli_real(reply, "remaining_percent"));
+        (void)printf("%s (%ld): %.1f %% in memory\n", t->program, (long)t->pid,
+                     cli_real(reply, "remaining_percent"));
     json_decref(reply);
     return CLI_OK;
 }
@@ -52,7 +53,8 @@ const struct cli_command cli_restore = {
     .name = "restore",
     .operands = "",
     .summary = "Bring a model back ahead of use, in the order in which it will be needed",
-    .help = "Returns once that was asked for. Cheap and safe to call often: bind it to a hotkey, or call it when the\n"
+    .help = "Returns once that was asked for. Cheap and safe to call often: bind it to a hotkey, or call it "
+            "when the\n"
             "window of your program opens. Never needed: computing brings back what it needs by itself.\n",
     .options = options,
     .run = run,

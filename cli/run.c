@@ -73,7 +73,8 @@ static int run(const struct cli_input *input)
 
     if (run_find_plugin(plugin, sizeof(plugin)) < 0) {
         const char *named = getenv("MZ_PLUGIN");
-        cli_error("libggml-mz.so was not found %s%s", named ? "at MZ_PLUGIN=" : "beside the command or in its lib folder",
+        cli_error("libggml-mz.so was not found %s%s",
+                  named ? "at MZ_PLUGIN=" : "beside the command or in its lib folder",
                   named ? named : "; name it with MZ_PLUGIN");
         return CLI_FAILED;
     }
@@ -107,9 +108,12 @@ const struct cli_command cli_run = {
     .name = "run",
     .operands = "[--] PROGRAM [ARGUMENT]...",
     .summary = "Start a llama.cpp program with mzCache in it",
-    .help = "Sets environment variables and becomes the program. What the program's own arguments or the environment\n"
-            "say already is left alone: the device (MZ0), --cache-ram (0), --swa-full (on), --ctx-checkpoints (2).\n"
-            "The options below reach mzCache as variables; most of them can be changed later by mzcache option.\n",
+    .help = "Sets environment variables and becomes the program. What the program's own arguments or the "
+            "environment\n"
+            "say already is left alone: the device (MZ0), --cache-ram (0), --swa-full (on), "
+            "--ctx-checkpoints (2).\n"
+            "The options below reach mzCache as variables; most of them can be changed later by mzcache "
+            "option.\n",
     .options = options,
     .settings = true,
     .min_operands = 1,

@@ -12,18 +12,23 @@
 
 /* The variables that the options of llama.cpp's programs have are in its common/arg.cpp.
  *
- * Copies of conversations in the program's own heap are memory that mzCache can neither count nor give back. llama-server
- * makes two kinds: a cache of idle slots (8 GiB by default), and up to 32 checkpoints a slot for models whose cache cannot be
- * rolled back: those with a sliding window, and recurrent ones. Without checkpoints, the former can reuse a prefix only
- * with a full-size cache (--swa-full): that one lies on MZ0, costs memory for tokens that were written only, and is evicted
- * like any other. Recurrent models have no such choice: a few checkpoints stay. */
+ * Copies of conversations in the program's own heap are memory that mzCache can neither count nor give back.
+ * llama-server makes two kinds: a cache of idle slots (8 GiB by default), and up to 32 checkpoints a slot for
+ * models whose cache cannot be rolled back: those with a sliding window, and recurrent ones. Without
+ * checkpoints, the former can reuse a prefix only with a full-size cache (--swa-full): that one lies on MZ0,
+ * costs memory for tokens that were written only, and is evicted like any other. Recurrent models have no
+ * such choice: a few checkpoints stay. */
 const struct run_set run_sets[] = {
     {"GGML_BACKEND_PATH", NULL, {NULL}, "loads mzCache"},
     {"LLAMA_ARG_DEVICE", "MZ0", {"-dev", "--device", NULL}, "puts the model on mzCache's device"},
     {"LLAMA_ARG_CACHE_RAM", "0", {"-cram", "--cache-ram", NULL}, "no copies of conversations in the heap"},
-    {"LLAMA_ARG_SWA_FULL", "1", {"--swa-full", "-ctxcp", "--ctx-checkpoints", "--swa-checkpoints", NULL},
+    {"LLAMA_ARG_SWA_FULL",
+     "1",
+     {"--swa-full", "-ctxcp", "--ctx-checkpoints", "--swa-checkpoints", NULL},
      "sliding-window models keep their prefix in memory that can be evicted"},
-    {"LLAMA_ARG_CTX_CHECKPOINTS", "2", {"-ctxcp", "--ctx-checkpoints", "--swa-checkpoints", NULL},
+    {"LLAMA_ARG_CTX_CHECKPOINTS",
+     "2",
+     {"-ctxcp", "--ctx-checkpoints", "--swa-checkpoints", NULL},
      "recurrent models need some; each is a copy in the heap"},
     {NULL, NULL, {NULL}, NULL},
 };
@@ -97,7 +102,8 @@ int run_warn(char *const *argv)
     return n;
 }
 
-/* ------------------------------------------------------------------------------------------------- the plugin */
+/* ------------------------------------------------------------------------------------------------- the
+ * plugin */
 
 #define PLUGIN "libggml-mz.so"
 

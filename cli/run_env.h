@@ -15,14 +15,16 @@ struct run_set {
 /* Ends with an entry whose name is NULL. */
 extern const struct run_set run_sets[];
 
-/* Whether the user decided this: by its variable in the environment or one of the options among the program's arguments. */
+/* Whether the user decided this: by its variable in the environment or one of the options among the program's
+ * arguments. */
 bool run_is_given(const struct run_set *set, char *const *argv);
 
-/* Prints what in the arguments leaves parts of the model outside of mzCache, one line each; returns the number of lines. */
+/* Prints what in the arguments leaves parts of the model outside of mzCache, one line each; returns the
+ * number of lines. */
 int run_warn(char *const *argv);
 
-/* Finds libggml-mz.so: $MZ_PLUGIN, beside the command, in the lib folders next to it, where it was installed. Absolute.
- * -ENOENT. */
+/* Finds libggml-mz.so: $MZ_PLUGIN, beside the command, in the lib folders next to it, where it was installed.
+ * Absolute. -ENOENT. */
 int run_find_plugin(char *buf, size_t size);
 
 #endif

@@ -37,8 +37,8 @@ static void print_head(const struct cli_target *t, const json_t *s)
     uint64_t limit_bytes = cli_number(s, "limit_bytes");
 
     (void)printf("%s (%ld): %s of %s in memory (%.1f %%)\n", t->program, (long)t->pid,
-                 cli_size(cli_number(s, "remaining_bytes"), remaining), cli_size(cli_number(s, "total_bytes"), total),
-                 cli_real(s, "remaining_percent"));
+                 cli_size(cli_number(s, "remaining_bytes"), remaining),
+                 cli_size(cli_number(s, "total_bytes"), total), cli_real(s, "remaining_percent"));
     (void)printf("  idle: %s%s; cannot go below %s now; limit: %s\n", cli_idle(s, idle),
                  cli_true(s, "restoring") ? ", restoring" : "", cli_size(cli_number(s, "floor_bytes"), floor),
                  limit_bytes ? cli_size(limit_bytes, limit) : "none");
@@ -47,21 +47,26 @@ static void print_head(const struct cli_target *t, const json_t *s)
 static void print_ledger(const json_t *s)
 {
     char a[CLI_TEXT], b[CLI_TEXT], c[CLI_TEXT], d[CLI_TEXT];
-    const json_t *process = json_object_get(s, "process"), *kv = json_object_get(json_object_get(s, "kinds"), "kv");
+    const json_t *process = json_object_get(s, "process"),
+                 *kv = json_object_get(json_object_get(s, "kinds"), "kv");
 
     (void)printf("  held by mzCache: %s (at most so far %s), of it %s compressed and %s in reserve\n",
                  cli_size(cli_number(s, "ledger_bytes"), a), cli_size(cli_number(s, "ledger_peak_bytes"), b),
-                 cli_size(cli_number(s, "stack_used_bytes"), c), cli_size(cli_number(s, "stack_reserve_bytes"), d));
+                 cli_size(cli_number(s, "stack_used_bytes"), c),
+                 cli_size(cli_number(s, "stack_reserve_bytes"), d));
     (void)printf("  swap file: %s (%s written in all); model file in the page cache: %s\n",
-                 cli_size(cli_number(s, "store_file_bytes"), a), cli_size(cli_number(s, "store_written_bytes"), b),
+                 cli_size(cli_number(s, "store_file_bytes"), a),
+                 cli_size(cli_number(s, "store_written_bytes"), b),
                  cli_size(cli_number(s, "model_cached_bytes"), c));
-    (void)printf("  not ours: %s anonymous memory, %s mapped files\n", cli_size(cli_number(process, "outside_bytes"), a),
+    (void)printf("  not ours: %s anonymous memory, %s mapped files\n",
+                 cli_size(cli_number(process, "outside_bytes"), a),
                  cli_size(cli_number(process, "rss_file_bytes"), b));
-    (void)printf("  evictions %" PRIu64 ", restores %" PRIu64 " (read %s, decoded %s)\n", cli_number(s, "evictions"),
-                 cli_number(s, "restores"), cli_size(cli_number(s, "read_bytes"), a),
-                 cli_size(cli_number(s, "decoded_bytes"), b));
+    (void)printf("  evictions %" PRIu64 ", restores %" PRIu64 " (read %s, decoded %s)\n",
+                 cli_number(s, "evictions"), cli_number(s, "restores"),
+                 cli_size(cli_number(s, "read_bytes"), a), cli_size(cli_number(s, "decoded_bytes"), b));
     if (cli_number(kv, "lossy_bytes") > 0)
-        (void)printf("  passed through a lossy codec: %s of the conversation\n", cli_size(cli_number(kv, "lossy_bytes"), a));
+        (void)printf("  passed through a lossy codec: %s of the conversation\n",
+                     cli_size(cli_number(kv, "lossy_bytes"), a));
 }
 
 static void print_pressure(const json_t *pressure)
@@ -74,13 +79,14 @@ static void print_pressure(const json_t *pressure)
         (void)printf("  memory pressure: not watched\n");
         return;
     }
-    (void)printf("  memory pressure: %s, watched by %s", cli_text(pressure, "level"), cli_text(pressure, "source"));
+    (void)printf("  memory pressure: %s, watched by %s", cli_text(pressure, "level"),
+                 cli_text(pressure, "source"));
     if (json_is_integer(json_object_get(pressure, "available_bytes")))
         (void)printf("; available: %s", cli_size(cli_number(pressure, "available_bytes"), available));
     (void)printf("\n");
-    json_array_foreach(json_object_get(pressure, "sources"), i, source)
-        (void)printf("    %-14s %-4s %s\n", cli_text(source, "name"), cli_true(source, "live") ? "live" : "off",
-                     cli_text(source, "detail"));
+    json_array_foreach(json_object_get(pressure, "sources"), i, source)(void)
+        printf("    %-14s %-4s %s\n", cli_text(source, "name"), cli_true(source, "live") ? "live" : "off",
+               cli_text(source, "detail"));
 }
 
 /* Those that differ from what they are at first. */
@@ -137,8 +143,9 @@ const struct cli_command cli_status = {
     .name = "status",
     .operands = "",
     .summary = "Show where the bytes of a model are",
-    .help = "resident: in memory, ready. stack: compressed in memory. store: in the swap file.\n"
-            "dropped: in the model file. empty: never written, takes no memory. lost: could not be read back.\n",
+    .help =
+        "resident: in memory, ready. stack: compressed in memory. store: in the swap file.\n"
+        "dropped: in the model file. empty: never written, takes no memory. lost: could not be read back.\n",
     .options = options,
     .run = run,
 };

@@ -132,7 +132,8 @@ int cli_targets(const struct cli_input *input, struct cli_target **ret, size_t *
         }
     }
     if (used == 0) {
-        cli_error(n ? "no process has a model yet" : "no process found; start one with: mzcache run -- llama-server ...");
+        cli_error(n ? "no process has a model yet"
+                    : "no process found; start one with: mzcache run -- llama-server ...");
         cli_targets_free(all, n);
         return CLI_NO_PROCESS;
     }
@@ -188,8 +189,8 @@ json_t *cli_ask(const struct cli_target *target, json_t *request, uint32_t timeo
         return reply;
     char size[CLI_TEXT] = "";
     const json_t *floor = json_object_get(reply, "floor_bytes");
-    cli_error("%s (%ld): %s%s%s", target->program, (long)target->pid, cli_text(reply, "message"), floor ? ": " : "",
-              floor ? cli_size(cli_number(reply, "floor_bytes"), size) : "");
+    cli_error("%s (%ld): %s%s%s", target->program, (long)target->pid, cli_text(reply, "message"),
+              floor ? ": " : "", floor ? cli_size(cli_number(reply, "floor_bytes"), size) : "");
     if (strcmp(cli_text(reply, "error"), "ERANGE") == 0)
         *ret_exit = CLI_REFUSED;
     json_decref(reply);

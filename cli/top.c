@@ -40,7 +40,8 @@ static json_t *ask_events(const struct cli_target *t)
     uint64_t since = 0;
 
     for (int rc;;) {
-        json_t *reply = cli_ask(t, json_pack("{s:s, s:I}", "cmd", "events", "since", (json_int_t)since), CLI_ASK_MS, &rc);
+        json_t *reply =
+            cli_ask(t, json_pack("{s:s, s:I}", "cmd", "events", "since", (json_int_t)since), CLI_ASK_MS, &rc);
         if (!reply || json_array_size(json_object_get(reply, "events")) == 0) {
             json_decref(reply);
             return last;

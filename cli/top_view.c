@@ -79,9 +79,10 @@ static void head(const struct out *out, const json_t *s)
     const json_t *p = json_object_get(s, "pressure");
     uint64_t limit = cli_number(s, "limit_bytes");
 
-    say(out, "%s (%" PRIu64 ")  %s of %s in memory, %.1f %%  idle: %s%s", cli_text(s, "program"), cli_number(s, "pid"),
-        cli_size(cli_number(s, "remaining_bytes"), a), cli_size(cli_number(s, "total_bytes"), b),
-        cli_real(s, "remaining_percent"), cli_idle(s, c), cli_true(s, "restoring") ? "  restoring" : "");
+    say(out, "%s (%" PRIu64 ")  %s of %s in memory, %.1f %%  idle: %s%s", cli_text(s, "program"),
+        cli_number(s, "pid"), cli_size(cli_number(s, "remaining_bytes"), a),
+        cli_size(cli_number(s, "total_bytes"), b), cli_real(s, "remaining_percent"), cli_idle(s, c),
+        cli_true(s, "restoring") ? "  restoring" : "");
     say(out, "  held %s, limit %s, swap file %s", cli_size(cli_number(s, "ledger_bytes"), a),
         limit ? cli_size(limit, b) : "none", cli_size(cli_number(s, "store_file_bytes"), c));
     if (json_is_object(p))
@@ -128,8 +129,8 @@ static void last_events(const struct out *out, const json_t *events)
         struct tm tm;
         if (!localtime_r(&when, &tm) || strftime(clock, sizeof(clock), "%H:%M:%S", &tm) == 0)
             clock[0] = '\0';
-        say(out, "  %s %-8s %10s %8.0f ms  %s", clock, cli_text(e, "what"), cli_size(cli_number(e, "bytes"), size),
-            cli_real(e, "ms"), cli_text(e, "why"));
+        say(out, "  %s %-8s %10s %8.0f ms  %s", clock, cli_text(e, "what"),
+            cli_size(cli_number(e, "bytes"), size), cli_real(e, "ms"), cli_text(e, "why"));
     }
 }
 

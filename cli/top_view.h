@@ -6,12 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Calls `line` for each line of one process (at most `width` characters): head, one bar per layer, last events.
- * `layers` and `events` may be NULL. */
+/* Calls `line` for each line of one process (at most `width` characters): head, one bar per layer, last
+ * events. `layers` and `events` may be NULL. */
 void top_view(const json_t *status, const json_t *layers, const json_t *events, int width,
               void (*line)(void *user, const char *text), void *user);
 
-/* A bar of `width` characters that shows the shares of a layer's bytes: '#' in memory, '=' compressed in memory, '-' swap file,
+/* A bar of `width` characters that shows the shares of a layer's bytes: '#' in memory, '=' compressed in
+ * memory, '-' swap file,
  * '.' model file, '~' on its way, '!' lost; blanks: never written. buf holds width + 1. */
 void top_bar(const json_t *layer, int width, char *buf);
 

@@ -2,13 +2,11 @@
  *
  *     chat MODEL.gguf [TOKENS]        at most TOKENS an answer (256)
  *
- * Each line is a question, but for these, which stand for what a window manager would tell a program with a window:
- *     /hide     the window is hidden: evict everything
- *     /show     it has the focus again: begin restoring, before the user has finished typing
- *     /status   what is in memory
- *     /quit
- * The conversation survives /hide: the next answer continues it. Loads mzCache from GGML_BACKEND_PATH (mzcache run sets it),
- * and works without it, too. */
+ * Each line is a question, but for these, which stand for what a window manager would tell a program with a
+ * window: /hide     the window is hidden: evict everything /show     it has the focus again: begin restoring,
+ * before the user has finished typing /status   what is in memory /quit The conversation survives /hide: the
+ * next answer continues it. Loads mzCache from GGML_BACKEND_PATH (mzcache run sets it), and works without it,
+ * too. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +24,8 @@ struct chat {
     bool begun;
 };
 
-/* ------------------------------------------------------------------------------------------------- the model */
+/* ------------------------------------------------------------------------------------------------- the model
+ */
 
 static bool chat_open(struct chat *chat, const char *path)
 {
@@ -57,7 +56,8 @@ static void chat_close(struct chat *chat)
         llama_model_free(chat->model);
 }
 
-/* ------------------------------------------------------------------------------------------------- answering */
+/* ------------------------------------------------------------------------------------------------- answering
+ */
 
 /* The question in the form that the model was trained on. Freed by the caller. */
 static char *wrap(const struct chat *chat, const char *question)
@@ -69,7 +69,8 @@ static char *wrap(const struct chat *chat, const char *question)
 
     if (!text)
         return NULL;
-    int32_t n = template ? llama_chat_apply_template(template, &message, 1, true, text, (int32_t)size - 1) : -1;
+    int32_t n =
+        template ? llama_chat_apply_template(template, &message, 1, true, text, (int32_t)size - 1) : -1;
     if (n < 0 || (size_t)n >= size)
         n = snprintf(text, size, "Question: %s\nAnswer:", question);
     text[n] = '\0';
@@ -109,7 +110,8 @@ static int answer(struct chat *chat, const char *question)
     free(text);
     (void)printf("\n");
     if (rc < 0)
-        fprintf(stderr, "chat: no answer: %s\n", rc == -ENOSPC ? "the conversation is too long" : strerror(-rc));
+        fprintf(stderr, "chat: no answer: %s\n",
+                rc == -ENOSPC ? "the conversation is too long" : strerror(-rc));
     return rc;
 }
 

@@ -20,7 +20,8 @@ static uid_t folder_owner(void)
     return geteuid() == 0 ? (uid_t)-1 : geteuid();
 }
 
-/* ------------------------------------------------------------------------------------------------- finding */
+/* ------------------------------------------------------------------------------------------------- finding
+ */
 
 struct pids {
     pid_t *items;
@@ -52,7 +53,8 @@ static pid_t pid_of(const char *name)
     return end != name && pid > 0 && pid <= INT32_MAX && strcmp(end, ".sock") == 0 ? (pid_t)pid : 0;
 }
 
-/* Whether somebody listens. A socket whose process is gone is removed: only its owner (or root) could have made it. */
+/* Whether somebody listens. A socket whose process is gone is removed: only its owner (or root) could have
+ * made it. */
 static bool is_alive(int folder_fd, pid_t pid, const char *name)
 {
     int fd = mz_runtime_connect(folder_fd, pid);
@@ -134,7 +136,8 @@ static int connect_pid(pid_t pid)
     return result;
 }
 
-/* ------------------------------------------------------------------------------------------------- talking */
+/* ------------------------------------------------------------------------------------------------- talking
+ */
 
 struct deadline {
     uint64_t end_ns; /* 0: never */

@@ -1,5 +1,5 @@
-/* The state of everything as JSON. No state of its own. Callbacks from core run under its lock and only collect; JSON
- * is made afterwards. */
+/* The state of everything as JSON. No state of its own. Callbacks from core run under its lock and only
+ * collect; JSON is made afterwards. */
 #include "control/dump.h"
 
 #include <errno.h>
@@ -27,20 +27,28 @@ struct field {
     size_t at;
 };
 
-#define KIND(name)   {#name, offsetof(struct mz_kind_status, name)}
-#define STATUS(name) {#name, offsetof(struct mz_core_status, name)}
+#define KIND(name)                                                                                           \
+    {                                                                                                        \
+#name, offsetof(struct mz_kind_status, name)                                                         \
+    }
+#define STATUS(name)                                                                                         \
+    {                                                                                                        \
+#name, offsetof(struct mz_core_status, name)                                                         \
+    }
 
 static const struct field kind_fields[] = {
-    KIND(total_bytes), KIND(resident_bytes), KIND(stack_bytes),   KIND(store_bytes), KIND(dropped_bytes), KIND(empty_bytes),
-    KIND(lost_bytes),  KIND(counted_bytes),  KIND(swapped_bytes), KIND(clean_bytes), KIND(lossy_bytes),
+    KIND(total_bytes),   KIND(resident_bytes), KIND(stack_bytes), KIND(store_bytes),
+    KIND(dropped_bytes), KIND(empty_bytes),    KIND(lost_bytes),  KIND(counted_bytes),
+    KIND(swapped_bytes), KIND(clean_bytes),    KIND(lossy_bytes),
 };
 
 static const struct field status_fields[] = {
-    STATUS(total_bytes),         STATUS(remaining_bytes),     STATUS(floor_bytes),  STATUS(limit_bytes),
-    STATUS(stack_used_bytes),    STATUS(stack_reserve_bytes), STATUS(bounce_bytes), STATUS(ledger_bytes),
-    STATUS(ledger_peak_bytes),   STATUS(store_file_bytes),    STATUS(store_written_bytes),
-    STATUS(read_bytes),          STATUS(decoded_bytes),       STATUS(evictions),    STATUS(restores),
-    STATUS(gate_waits),          STATUS(model_cached_bytes),
+    STATUS(total_bytes),      STATUS(remaining_bytes),     STATUS(floor_bytes),
+    STATUS(limit_bytes),      STATUS(stack_used_bytes),    STATUS(stack_reserve_bytes),
+    STATUS(bounce_bytes),     STATUS(ledger_bytes),        STATUS(ledger_peak_bytes),
+    STATUS(store_file_bytes), STATUS(store_written_bytes), STATUS(read_bytes),
+    STATUS(decoded_bytes),    STATUS(evictions),           STATUS(restores),
+    STATUS(gate_waits),       STATUS(model_cached_bytes),
 };
 
 static void put_fields(json_t *object, const struct field *fields, size_t n, const void *record)
@@ -65,7 +73,8 @@ static json_t *kinds_json(const struct mz_core_status *status)
     return kinds;
 }
 
-/* What the process holds, and how much of it is not ours ("outside": heap, other devices' buffers, cached prompts). */
+/* What the process holds, and how much of it is not ours ("outside": heap, other devices' buffers, cached
+ * prompts). */
 static json_t *process_json(const struct mz_core_status *status)
 {
     struct mz_process_memory memory = {0};
@@ -106,13 +115,15 @@ static void put_idle(json_t *object, const struct mz_core_status *status)
     if (status->computing)
         idle = json_integer(0);
     else if (status->last_use_ns != 0)
-        idle = json_integer(now > status->last_use_ns ? (json_int_t)((now - status->last_use_ns) / 1000000) : 0);
+        idle =
+            json_integer(now > status->last_use_ns ? (json_int_t)((now - status->last_use_ns) / 1000000) : 0);
     (void)json_object_set_new(object, "idle_ms", idle);
 }
 
 static void put_percent(json_t *object, const struct mz_core_status *status)
 {
-    double share = status->total_bytes ? (double)status->remaining_bytes / (double)status->total_bytes * 100 : 100;
+    double share =
+        status->total_bytes ? (double)status->remaining_bytes / (double)status->total_bytes * 100 : 100;
 
     (void)json_object_set_new(object, "remaining_percent", json_real(share));
 }
@@ -159,9 +170,11 @@ json_t *mz_dump_brief(struct mz_core *core)
 
 enum { RESIDENT, STACK, STORE, DROPPED, EMPTY, LOST, MOVING, WHERES };
 
-static const char *const where_names[WHERES] = {"resident", "stack", "store", "file", "empty", "lost", "moving"};
-static const char *const where_keys[WHERES] = {"resident_bytes", "stack_bytes", "store_bytes", "dropped_bytes",
-                                               "empty_bytes",    "lost_bytes",  "moving_bytes"};
+static const char *const where_names[WHERES] = {"resident", "stack", "store", "file",
+                                                "empty",    "lost",  "moving"};
+static const char *const where_keys[WHERES] = {"resident_bytes", "stack_bytes", "store_bytes",
+                                               "dropped_bytes",  "empty_bytes", "lost_bytes",
+                                               "moving_bytes"};
 
 struct layers {
     uint64_t bytes[MZ_DUMP_LAYERS + 1][WHERES]; /* the last: no layer */
@@ -291,7 +304,8 @@ json_t *mz_dump_units(struct mz_core *core, uint64_t from, uint64_t count)
         (void)json_array_append_new(list, unit_json(&units.items[i]));
     free(units.items);
     (void)json_object_set_new(object, "units", list);
-    (void)json_object_set_new(object, "next", from + n < units.seen ? json_integer((json_int_t)(from + n)) : json_null());
+    (void)json_object_set_new(object, "next",
+                              from + n < units.seen ? json_integer((json_int_t)(from + n)) : json_null());
     return object;
 }
 
@@ -372,8 +386,9 @@ json_t *mz_dump_all(const struct mz_homes *homes)
 {
     json_t *all = mz_dump_status(homes);
 
-    if (all && (merge(all, mz_dump_layers(homes->core)) < 0 || merge(all, mz_dump_units(homes->core, 0, 0)) < 0 ||
-                merge(all, mz_dump_events(homes->core, 0, 0)) < 0)) {
+    if (all &&
+        (merge(all, mz_dump_layers(homes->core)) < 0 || merge(all, mz_dump_units(homes->core, 0, 0)) < 0 ||
+         merge(all, mz_dump_events(homes->core, 0, 0)) < 0)) {
         json_decref(all);
         return NULL;
     }

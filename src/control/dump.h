@@ -1,7 +1,8 @@
-/* The state of everything as JSON: what status, top, log and the tests read. mzcache-control(7) lists the keys.
+/* The state of everything as JSON: what status, top, log and the tests read. mzcache-control(7) lists the
+ * keys.
  *
- * All functions return a new reference, or NULL when out of memory. Any thread; they take core's lock for moments and do not
- * wait for storage or computing. */
+ * All functions return a new reference, or NULL when out of memory. Any thread; they take core's lock for
+ * moments and do not wait for storage or computing. */
 #ifndef MZ_CONTROL_DUMP_H
 #define MZ_CONTROL_DUMP_H
 
@@ -18,7 +19,8 @@ json_t *mz_dump_status(const struct mz_homes *homes);
 /* What other processes need to know to share the work: remaining, floor, idle time. */
 json_t *mz_dump_brief(struct mz_core *core);
 
-/* Per layer, at most MZ_DUMP_LAYERS of them (the last entry's "layer" is -1: what belongs to none), and "left_out". */
+/* Per layer, at most MZ_DUMP_LAYERS of them (the last entry's "layer" is -1: what belongs to none), and
+ * "left_out". */
 #define MZ_DUMP_LAYERS 160
 json_t *mz_dump_layers(struct mz_core *core);
 

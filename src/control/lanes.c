@@ -10,10 +10,10 @@
 
 struct lane {
     pthread_mutex_t lock;
-    pthread_cond_t wake;            /* something was queued, or it is over; with `lock` */
-    struct mz_job *first, **last;   /* `lock` */
-    bool started, stop;             /* `lock` */
-    pthread_t thread;               /* written under `lock`, read again after `stop` */
+    pthread_cond_t wake;          /* something was queued, or it is over; with `lock` */
+    struct mz_job *first, **last; /* `lock` */
+    bool started, stop;           /* `lock` */
+    pthread_t thread;             /* written under `lock`, read again after `stop` */
 };
 
 struct mz_lanes {

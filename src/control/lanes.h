@@ -1,5 +1,5 @@
-/* Threads for what may block: one for each lane, each with a queue that is worked off in order. A lane's thread starts
- * with its first job. */
+/* Threads for what may block: one for each lane, each with a queue that is worked off in order. A lane's
+ * thread starts with its first job. */
 #ifndef MZ_CONTROL_LANES_H
 #define MZ_CONTROL_LANES_H
 
@@ -12,7 +12,7 @@ enum mz_lane {
 
 /* Begins a record of the caller, who owns it again once `run` is called. */
 struct mz_job {
-    struct mz_job *next;           /* the lane's while queued */
+    struct mz_job *next;             /* the lane's while queued */
     void (*run)(struct mz_job *job); /* on the lane's thread */
 };
 
@@ -24,7 +24,8 @@ int mz_lanes_create(struct mz_lanes **ret);
 /* Runs what is queued, ends the threads, frees. NULL allowed. */
 void mz_lanes_destroy(struct mz_lanes *lanes);
 
-/* Queues a job. Any thread, does not block. -EAGAIN, -ENOMEM: no thread could be had; the job stays the caller's. */
+/* Queues a job. Any thread, does not block. -EAGAIN, -ENOMEM: no thread could be had; the job stays the
+ * caller's. */
 int mz_lanes_push(struct mz_lanes *lanes, enum mz_lane lane, struct mz_job *job);
 
 #endif

@@ -1,8 +1,9 @@
 /* The one core of a process and what runs beside it.
  *
- * `lock` guards starting; core and watch are published by atomic pointers once they are whole, and never taken back while
- * the process lives. Locks of others may be taken under `lock` (starting), never the other way. Fork: the handlers hold `lock` and
- * the socket's fork_lock over the fork, so the child inherits neither in the middle of a change. */
+ * `lock` guards starting; core and watch are published by atomic pointers once they are whole, and never
+ * taken back while the process lives. Locks of others may be taken under `lock` (starting), never the other
+ * way. Fork: the handlers hold `lock` and the socket's fork_lock over the fork, so the child inherits neither
+ * in the middle of a change. */
 #include "control/process.h"
 
 #include <errno.h>
@@ -26,9 +27,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mz_core *_Atomic core_now;
 static struct mz_watch *_Atomic watch_now;
 static atomic_bool forked;
-static struct mz_lanes *lanes;    /* `lock` */
-static struct mz_socket *server;  /* `lock` */
-static struct mz_homes homes;     /* written before the socket starts, read only afterwards */
+static struct mz_lanes *lanes;   /* `lock` */
+static struct mz_socket *server; /* `lock` */
+static struct mz_homes homes;    /* written before the socket starts, read only afterwards */
 
 struct mz_core *mz_process_core(void)
 {
@@ -45,7 +46,8 @@ bool mz_process_forked(void)
     return atomic_load_explicit(&forked, memory_order_relaxed);
 }
 
-/* ------------------------------------------------------------------------------------------------- fork and exit */
+/* ------------------------------------------------------------------------------------------------- fork and
+ * exit */
 
 static void before_fork(void)
 {
@@ -81,7 +83,8 @@ static void at_exit(void)
     (void)pthread_mutex_unlock(&lock);
 }
 
-/* ------------------------------------------------------------------------------------------------- the socket */
+/* ------------------------------------------------------------------------------------------------- the
+ * socket */
 
 static char *greeting(void *user)
 {
@@ -106,7 +109,8 @@ static char *refusal(void *user, int err)
     return mz_protocol_refusal(err);
 }
 
-/* The first folder that can be used. Root's list goes on with those of others: only the first two are ours to make. */
+/* The first folder that can be used. Root's list goes on with those of others: only the first two are ours to
+ * make. */
 static int open_folder(char (*folders)[MZ_RUNTIME_PATH], size_t *ret_which)
 {
     size_t n = mz_runtime_folders(folders);
@@ -148,11 +152,13 @@ static void start_socket(void)
             mz_log(MZ_LOG_DEBUG, "control socket: %s/%ld.sock", folders[which], (long)getpid());
     }
     if (rc < 0)
-        mz_log(MZ_LOG_WARN, "no control socket (%s): the mzcache command cannot reach this process", mz_log_errno(rc));
+        mz_log(MZ_LOG_WARN, "no control socket (%s): the mzcache command cannot reach this process",
+               mz_log_errno(rc));
     free(folders);
 }
 
-/* ------------------------------------------------------------------------------------------------- starting */
+/* ------------------------------------------------------------------------------------------------- starting
+ */
 
 static bool is_off(const char *env)
 {
@@ -180,7 +186,8 @@ static int start(struct mz_engine *engine, struct mz_core **ret)
     static bool hooked;
     struct mz_core *core;
 
-    if (!hooked && (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0 || atexit(at_exit) != 0))
+    if (!hooked &&
+        (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0 || atexit(at_exit) != 0))
         return -ENOMEM;
     hooked = true;
     const struct mz_core_config config = {.engine = engine}; /* core reads its own variables */

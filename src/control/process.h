@@ -1,8 +1,10 @@
-/* The one core of a process, and all that runs beside it: control socket, memory watch, options from the environment.
+/* The one core of a process, and all that runs beside it: control socket, memory watch, options from the
+ * environment.
  *
- * Nothing here is ever torn down while the process lives: ggml never unloads a plugin, and exit-time destructors of the
- * program still use the core. At exit the socket file is unlinked; no thread is joined, so exiting cannot hang.
- * A forked child finds the library switched off: the model's memory is not inherited, and neither are threads. */
+ * Nothing here is ever torn down while the process lives: ggml never unloads a plugin, and exit-time
+ * destructors of the program still use the core. At exit the socket file is unlinked; no thread is joined, so
+ * exiting cannot hang. A forked child finds the library switched off: the model's memory is not inherited,
+ * and neither are threads. */
 #ifndef MZ_CONTROL_PROCESS_H
 #define MZ_CONTROL_PROCESS_H
 
@@ -12,9 +14,10 @@ struct mz_core;
 struct mz_engine;
 struct mz_watch;
 
-/* Creates the core with the environment's options, starts the control socket and the memory watch. Later calls return the
- * same core and look at nothing else. Any thread. -ENOMEM, -EAGAIN (no threads), -ECHILD (forked). A socket or a watch
- * that cannot be had, and a variable that holds nonsense, are logged and are no error. */
+/* Creates the core with the environment's options, starts the control socket and the memory watch. Later
+ * calls return the same core and look at nothing else. Any thread. -ENOMEM, -EAGAIN (no threads), -ECHILD
+ * (forked). A socket or a watch that cannot be had, and a variable that holds nonsense, are logged and are no
+ * error. */
 int mz_process_start(struct mz_engine *engine, struct mz_core **ret);
 
 /* The core, or NULL: not started, or forked. Any thread, does not block. */

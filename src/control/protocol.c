@@ -27,7 +27,8 @@ struct call {
     const char *message; /* of an error; NULL: the errno's text */
 };
 
-typedef int (*handler)(struct call *call, json_t **ret); /* 0 and an object (or NULL: out of memory), or negative errno */
+typedef int (*handler)(struct call *call,
+                       json_t **ret); /* 0 and an object (or NULL: out of memory), or negative errno */
 
 static json_t *field(const struct call *call, const char *name)
 {
@@ -76,7 +77,8 @@ static int get_text(struct call *call, const char *name, const char **ret)
     return 0;
 }
 
-/* The reason for the event log: the client's own word, or that it came over the socket. Core copies and cuts it. */
+/* The reason for the event log: the client's own word, or that it came over the socket. Core copies and cuts
+ * it. */
 static const char *why(const struct call *call)
 {
     const char *text = json_string_value(field(call, "why"));
@@ -84,7 +86,8 @@ static const char *why(const struct call *call)
     return text && *text ? text : "control socket";
 }
 
-/* ------------------------------------------------------------------------------------------------- commands */
+/* ------------------------------------------------------------------------------------------------- commands
+ */
 
 static int do_hello(struct call *call, json_t **ret)
 {
@@ -120,7 +123,8 @@ static int do_units(struct call *call, json_t **ret)
         rc = get_number(call, "count", UNITS_A_REPLY, &count);
     if (rc < 0)
         return rc;
-    *ret = mz_dump_units(call->homes->core, from, count == 0 || count > UNITS_A_REPLY ? UNITS_A_REPLY : count);
+    *ret =
+        mz_dump_units(call->homes->core, from, count == 0 || count > UNITS_A_REPLY ? UNITS_A_REPLY : count);
     return 0;
 }
 
@@ -356,7 +360,8 @@ static json_t *failed(json_t *reply, int err, const char *message)
 
 char *mz_protocol_refusal(int err)
 {
-    return to_line(failed(NULL, err, err == -EMSGSIZE ? "a request is one line of at most 65536 bytes" : NULL));
+    return to_line(
+        failed(NULL, err, err == -EMSGSIZE ? "a request is one line of at most 65536 bytes" : NULL));
 }
 
 char *mz_protocol_greeting(void)
@@ -367,7 +372,8 @@ char *mz_protocol_greeting(void)
     if (n > 0 && name[n - 1] == '\n')
         name[n - 1] = '\0';
     json_t *program = json_string(name);
-    json_t *greeting = json_pack("{s:s, s:i, s:I}", "mzcache", MZ_VERSION, "protocol", MZ_PROTOCOL, "pid", (json_int_t)getpid());
+    json_t *greeting = json_pack("{s:s, s:i, s:I}", "mzcache", MZ_VERSION, "protocol", MZ_PROTOCOL, "pid",
+                                 (json_int_t)getpid());
     (void)json_object_set_new(greeting, "program", program ? program : json_string("?"));
     return to_line(greeting);
 }

@@ -1,5 +1,5 @@
-/* What the lines on the control socket mean: one JSON object in, one out. mzcache-control(7) is its description.
- * Knows core and watch, nothing of sockets. Any thread. */
+/* What the lines on the control socket mean: one JSON object in, one out. mzcache-control(7) is its
+ * description. Knows core and watch, nothing of sockets. Any thread. */
 #ifndef MZ_CONTROL_PROTOCOL_H
 #define MZ_CONTROL_PROTOCOL_H
 

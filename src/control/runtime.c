@@ -1,4 +1,5 @@
-/* The folders of the control sockets. No state: every call opens what it needs; the caller owns descriptors. */
+/* The folders of the control sockets. No state: every call opens what it needs; the caller owns descriptors.
+ */
 #include "control/runtime.h"
 
 #include <dirent.h>
@@ -29,7 +30,8 @@ static size_t add(char (*list)[MZ_RUNTIME_PATH], size_t n, const char *format, c
 }
 
 /* Entries of a folder that begin with a prefix, each put into the format. */
-static size_t add_all(char (*list)[MZ_RUNTIME_PATH], size_t n, const char *parent, const char *prefix, const char *format)
+static size_t add_all(char (*list)[MZ_RUNTIME_PATH], size_t n, const char *parent, const char *prefix,
+                      const char *format)
 {
     DIR *dir = opendir(parent);
 

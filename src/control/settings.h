@@ -1,6 +1,6 @@
-/* The one table of options: name, environment variable, default, meaning. mzcache run takes its options from it, --help
- * and the completions print it, the library reads the variables by it. Core's own table comes first, then what the
- * memory watch and the process keep. Read-only data. */
+/* The one table of options: name, environment variable, default, meaning. mzcache run takes its options from
+ * it, --help and the completions print it, the library reads the variables by it. Core's own table comes
+ * first, then what the memory watch and the process keep. Read-only data. */
 #ifndef MZ_CONTROL_SETTINGS_H
 #define MZ_CONTROL_SETTINGS_H
 

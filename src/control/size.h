@@ -1,8 +1,9 @@
 /* Amounts as people write them. Pure functions.
  *
- * A size is a whole or decimal number with an optional unit: B, K, M, G, T, with or without "iB" (1024 each), or with "B" alone
- * (KB, MB: 1000 each); without a unit: bytes. "500M" is 500 MiB, as everywhere else where memory is written so.
- * A percentage is a number in 0..100 with "%". Upper or lower case; no sign, no space but between number and unit. */
+ * A size is a whole or decimal number with an optional unit: B, K, M, G, T, with or without "iB" (1024 each),
+ * or with "B" alone (KB, MB: 1000 each); without a unit: bytes. "500M" is 500 MiB, as everywhere else where
+ * memory is written so. A percentage is a number in 0..100 with "%". Upper or lower case; no sign, no space
+ * but between number and unit. */
 #ifndef MZ_CONTROL_SIZE_H
 #define MZ_CONTROL_SIZE_H
 

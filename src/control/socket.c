@@ -1,9 +1,10 @@
 /* The control socket.
  *
- * The client table belongs to the socket's thread. Three things are shared: the descriptors of the table, which change under
- * fork_lock only (so that a forked child can close them), the list of finished jobs (done_lock), and stop (atomic). A
- * job belongs to the lane that runs it and then to the list; it names its client by slot and serial number, since the client
- * may be gone by then. Lock order: none is taken under another. */
+ * The client table belongs to the socket's thread. Three things are shared: the descriptors of the table,
+ * which change under fork_lock only (so that a forked child can close them), the list of finished jobs
+ * (done_lock), and stop (atomic). A job belongs to the lane that runs it and then to the list; it names its
+ * client by slot and serial number, since the client may be gone by then. Lock order: none is taken under
+ * another. */
 #include "control/socket.h"
 
 #include <errno.h>
@@ -28,21 +29,21 @@
 #define ACCEPT_PAUSE_MS 100 /* out of descriptors: accept() would fail again at once */
 
 struct client {
-    int fd;               /* -1: free slot; changes under fork_lock */
-    uint64_t serial;      /* of the connection */
-    char *in;             /* MZ_LINE_BYTES once something came */
+    int fd;          /* -1: free slot; changes under fork_lock */
+    uint64_t serial; /* of the connection */
+    char *in;        /* MZ_LINE_BYTES once something came */
     size_t in_used;
-    char *out;            /* reply being sent; NULL: none */
+    char *out; /* reply being sent; NULL: none */
     size_t out_bytes, out_done;
-    uint64_t since_ms;    /* when it last did something */
-    bool busy;            /* a lane makes its answer */
-    bool closing;         /* once the reply is sent */
+    uint64_t since_ms; /* when it last did something */
+    bool busy;         /* a lane makes its answer */
+    bool closing;      /* once the reply is sent */
 };
 
 struct job {
-    struct mz_job base;   /* first */
+    struct mz_job base; /* first */
     struct mz_socket *socket;
-    struct job *next;     /* done_lock: in the list of finished ones */
+    struct job *next; /* done_lock: in the list of finished ones */
     uint32_t slot;
     uint64_t serial;
     char *answer;
@@ -65,9 +66,9 @@ struct mz_socket {
     pthread_mutex_t fork_lock;
 
     pthread_mutex_t done_lock;
-    struct job *done;       /* done_lock */
-    uint32_t running;       /* done_lock: jobs pushed and not in the list yet */
-    pthread_cond_t quiet;   /* running became 0; with done_lock */
+    struct job *done;     /* done_lock */
+    uint32_t running;     /* done_lock: jobs pushed and not in the list yet */
+    pthread_cond_t quiet; /* running became 0; with done_lock */
 };
 
 static uint64_t now_ms(void)
@@ -84,7 +85,8 @@ static void wake(struct mz_socket *s)
     (void)n;
 }
 
-/* ------------------------------------------------------------------------------------------------- clients */
+/* ------------------------------------------------------------------------------------------------- clients
+ */
 
 static void client_close(struct mz_socket *s, struct client *client)
 {
@@ -133,7 +135,8 @@ static void client_reply(struct mz_socket *s, struct client *client, char *line)
     client_send(s, client);
 }
 
-/* ------------------------------------------------------------------------------------------------- answers */
+/* ------------------------------------------------------------------------------------------------- answers
+ */
 
 static void run_job(struct mz_job *base)
 {
@@ -163,7 +166,8 @@ static int push_job(struct mz_socket *s, struct client *client, size_t bytes)
     (void)pthread_mutex_lock(&s->done_lock);
     s->running++;
     (void)pthread_mutex_unlock(&s->done_lock);
-    int rc = mz_lanes_push(s->config.lanes, s->config.host.lane(s->config.host.user, job->line, bytes), &job->base);
+    int rc = mz_lanes_push(s->config.lanes, s->config.host.lane(s->config.host.user, job->line, bytes),
+                           &job->base);
     if (rc < 0) {
         (void)pthread_mutex_lock(&s->done_lock);
         s->running--;
@@ -241,7 +245,8 @@ static void client_read(struct mz_socket *s, struct client *client)
     client_next(s, client);
 }
 
-/* ------------------------------------------------------------------------------------------------- accepting */
+/* ------------------------------------------------------------------------------------------------- accepting
+ */
 
 static struct client *free_slot(struct mz_socket *s)
 {
@@ -263,7 +268,8 @@ static struct client *idlest(struct mz_socket *s)
 
     for (int i = 0; i < CLIENTS; i++) {
         struct client *client = &s->clients[i];
-        if (client->fd >= 0 && !client->busy && !client->out && (!found || client->since_ms < found->since_ms))
+        if (client->fd >= 0 && !client->busy && !client->out &&
+            (!found || client->since_ms < found->since_ms))
             found = client;
     }
     return found;
@@ -315,7 +321,8 @@ static void accept_some(struct mz_socket *s)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- the loop */
+/* ------------------------------------------------------------------------------------------------- the loop
+ */
 
 struct round {
     struct pollfd fds[CLIENTS + 2];
@@ -359,7 +366,8 @@ static void round_prepare(struct mz_socket *s, struct round *r)
         if (client->fd >= 0 && client->out)
             round_until(r, now, client->since_ms + s->config.slow_ms);
     }
-    /* Nobody can be seen waiting in the queue while we do not poll it: poll it when someone could make room. */
+    /* Nobody can be seen waiting in the queue while we do not poll it: poll it when someone could make room.
+     */
     struct client *idle = free_slot(s) ? NULL : idlest(s);
     bool full = !free_slot(s) && !(idle && is_idle(s, idle));
     if (full && idle)

@@ -15,7 +15,8 @@
 #include "os/log.h"
 #include "os/thread.h"
 
-/* ------------------------------------------------------------------------------------------------- the limit */
+/* ------------------------------------------------------------------------------------------------- the limit
+ */
 
 int mz_value_limit(struct mz_core *core, const char *value, uint64_t *ret_bytes, uint64_t *ret_floor)
 {
@@ -79,8 +80,8 @@ static void *apply_pending(void *arg)
     }
     int rc = mz_value_limit(pending->core, pending->value, &bytes, &floor);
     if (rc < 0)
-        mz_log(MZ_LOG_WARN, "limit %s was not set: %s (needed at least: %llu bytes)", pending->value, mz_log_errno(rc),
-               (unsigned long long)floor);
+        mz_log(MZ_LOG_WARN, "limit %s was not set: %s (needed at least: %llu bytes)", pending->value,
+               mz_log_errno(rc), (unsigned long long)floor);
     free(pending);
     return NULL;
 }
@@ -102,7 +103,8 @@ static int limit_later(struct mz_core *core, const char *value)
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------- by name */
+/* ------------------------------------------------------------------------------------------------- by name
+ */
 
 int mz_value_set(const struct mz_homes *homes, const char *name, const char *value)
 {
@@ -185,6 +187,7 @@ void mz_values_from_environment(const struct mz_homes *homes)
         const char *value = getenv(row.env);
         int rc = value && *value ? apply(homes, &row, value) : 0;
         if (rc < 0)
-            mz_log(MZ_LOG_WARN, "%s=%s: %s; it is %s, and stays as it was", row.env, value, mz_log_errno(rc), row.values);
+            mz_log(MZ_LOG_WARN, "%s=%s: %s; it is %s, and stays as it was", row.env, value, mz_log_errno(rc),
+                   row.values);
     }
 }

@@ -1,8 +1,8 @@
 /* The memory watch of this process: the adapter between core and src/pressure.
  *
- * The pressure thread calls the functions of `host` below; they call core, which has its own locks. The figures for the
- * evicting speed belong to the pressure thread alone. Options are read, changed and written back under `lock`, so that two
- * settings at once do not undo each other. */
+ * The pressure thread calls the functions of `host` below; they call core, which has its own locks. The
+ * figures for the evicting speed belong to the pressure thread alone. Options are read, changed and written
+ * back under `lock`, so that two settings at once do not undo each other. */
 #include "control/watch.h"
 
 #include <errno.h>
@@ -28,10 +28,12 @@ struct mz_watch {
     uint64_t evict_bytes_per_s;   /* the pressure thread's; 0: not measured */
 };
 
-/* ------------------------------------------------------------------------------------------------- what pressure asks */
+/* ------------------------------------------------------------------------------------------------- what
+ * pressure asks */
 
-/* Core keeps the last use on the clock that goes on in suspend; the policy wants the one that does not. The time since
- * then is the same on both as long as the machine did not sleep, and after a sleep too long is the safe side: idle. */
+/* Core keeps the last use on the clock that goes on in suspend; the policy wants the one that does not. The
+ * time since then is the same on both as long as the machine did not sleep, and after a sleep too long is the
+ * safe side: idle. */
 static uint64_t to_monotonic(uint64_t boottime_ns)
 {
     uint64_t boottime = mz_os_boottime_ns(), now = mz_os_now_ns();
@@ -148,7 +150,8 @@ static uint64_t peers_idle_longer_bytes(void *user)
 
     mz_core_status(watch->core, &status);
     uint64_t now = mz_os_boottime_ns();
-    uint64_t idle_ms = status.computing || now < status.last_use_ns ? 0 : (now - status.last_use_ns) / 1000000;
+    uint64_t idle_ms =
+        status.computing || now < status.last_use_ns ? 0 : (now - status.last_use_ns) / 1000000;
     if (mz_client_list(&pids, &n) < 0)
         return 0;
     for (size_t i = 0; i < n; i++)
@@ -204,7 +207,8 @@ int mz_watch_trim(struct mz_watch *watch, int level)
     return mz_pressure_trim(watch->pressure, level);
 }
 
-/* ------------------------------------------------------------------------------------------------- options */
+/* ------------------------------------------------------------------------------------------------- options
+ */
 
 static int set_idle(struct mz_policy_options *policy, const char *value)
 {
@@ -271,7 +275,8 @@ static int set_step(struct mz_policy_options *policy, const char *value)
     return mz_policy_parse_step(value, &policy->step_permyriad);
 }
 
-static int text(char *buf, size_t size, const char *format, uint64_t a, uint64_t b) __attribute__((format(printf, 3, 0)));
+static int text(char *buf, size_t size, const char *format, uint64_t a, uint64_t b)
+    __attribute__((format(printf, 3, 0)));
 
 static int text(char *buf, size_t size, const char *format, uint64_t a, uint64_t b)
 {
@@ -305,7 +310,8 @@ static int get_floor(const struct mz_policy_options *policy, char *buf, size_t s
 
 static int get_headroom(const struct mz_policy_options *policy, char *buf, size_t size)
 {
-    return policy->headroom_bytes ? text(buf, size, "%llu", policy->headroom_bytes, 0) : word(buf, size, "own");
+    return policy->headroom_bytes ? text(buf, size, "%llu", policy->headroom_bytes, 0)
+                                  : word(buf, size, "own");
 }
 
 static int get_hold(const struct mz_policy_options *policy, char *buf, size_t size)
@@ -320,7 +326,8 @@ static int get_battery(const struct mz_policy_options *policy, char *buf, size_t
 
 static int get_step(const struct mz_policy_options *policy, char *buf, size_t size)
 {
-    return policy->step_permyriad ? text(buf, size, "%llu%%", policy->step_permyriad / 100, 0) : word(buf, size, "own");
+    return policy->step_permyriad ? text(buf, size, "%llu%%", policy->step_permyriad / 100, 0)
+                                  : word(buf, size, "own");
 }
 
 static const struct row {
@@ -328,12 +335,9 @@ static const struct row {
     int (*set)(struct mz_policy_options *policy, const char *value);
     int (*get)(const struct mz_policy_options *policy, char *buf, size_t size);
 } rows[] = {
-    {"idle", set_idle, get_idle},
-    {"step", set_step, get_step},
-    {"floor", set_floor, get_floor},
-    {"headroom", set_headroom, get_headroom},
-    {"hold", set_hold, get_hold},
-    {"clean-on-battery", set_battery, get_battery},
+    {"idle", set_idle, get_idle},    {"step", set_step, get_step},
+    {"floor", set_floor, get_floor}, {"headroom", set_headroom, get_headroom},
+    {"hold", set_hold, get_hold},    {"clean-on-battery", set_battery, get_battery},
 };
 
 static const struct row *find(const char *name)
@@ -385,8 +389,8 @@ static json_t *sources_json(const struct mz_pressure_status *status)
     for (int i = 0; i < MZ_PRESSURE_SOURCES; i++) {
         const struct mz_pressure_source_status *source = &status->sources[i];
         if (source->name[0])
-            (void)json_array_append_new(list, json_pack("{s:s, s:b, s:s}", "name", source->name, "live", (int)source->live,
-                                                        "detail", source->detail));
+            (void)json_array_append_new(list, json_pack("{s:s, s:b, s:s}", "name", source->name, "live",
+                                                        (int)source->live, "detail", source->detail));
     }
     return list;
 }
@@ -403,7 +407,8 @@ json_t *mz_watch_json(struct mz_watch *watch)
     put(object, "available_bytes", status.sample.now_ns ? status.sample.available_bytes : UINT64_MAX);
     put(object, "memory_bytes", status.sample.memory_bytes);
     put(object, "cgroup_limit_bytes", status.sample.now_ns ? status.sample.group_limit_bytes : UINT64_MAX);
-    put(object, "cgroup_headroom_bytes", status.sample.now_ns ? status.sample.group_headroom_bytes : UINT64_MAX);
+    put(object, "cgroup_headroom_bytes",
+        status.sample.now_ns ? status.sample.group_headroom_bytes : UINT64_MAX);
     put(object, "fill_bytes_per_s", status.fill_bytes_per_s);
     put(object, "wakeups", status.wakeups);
     put(object, "uptime_ms", (mz_os_now_ns() - status.started_ns) / 1000000);

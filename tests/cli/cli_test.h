@@ -59,17 +59,17 @@ static inline void run_program(struct outcome *ret, const char *program, char *c
 static struct outcome last;
 
 /* mzcache with these arguments; the result is in `last`. */
-#define mzcache(...)                                                                                                  \
-    do {                                                                                                              \
-        const char *argv_[] = {"mzcache", __VA_ARGS__, NULL};                                                         \
-        run_program(&last, MZ_COMMAND, (char *const *)(uintptr_t)argv_);                                              \
+#define mzcache(...)                                                                                         \
+    do {                                                                                                     \
+        const char *argv_[] = {"mzcache", __VA_ARGS__, NULL};                                                \
+        run_program(&last, MZ_COMMAND, (char *const *)(uintptr_t)argv_);                                     \
     } while (0)
 
-#define expect_exit(code)                                                                                             \
-    do {                                                                                                              \
-        if (last.exit != (code))                                                                                      \
-            print_error("stdout: %s\nstderr: %s\n", last.out, last.err);                                              \
-        assert_int_equal(last.exit, code);                                                                            \
+#define expect_exit(code)                                                                                    \
+    do {                                                                                                     \
+        if (last.exit != (code))                                                                             \
+            print_error("stdout: %s\nstderr: %s\n", last.out, last.err);                                     \
+        assert_int_equal(last.exit, code);                                                                   \
     } while (0)
 
 /* The output as one JSON object; the caller frees it. */
@@ -89,7 +89,8 @@ static inline uint64_t number(const json_t *object, const char *key)
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* ------------------------------------------------------------------------------------------------- the fake process */
+/* ------------------------------------------------------------------------------------------------- the fake
+ * process */
 
 struct fake {
     pid_t pid;

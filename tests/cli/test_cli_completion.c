@@ -28,9 +28,11 @@ static void same_as_packaged(void **state)
 /* Completes the last word in a bash that has read the file. */
 static void complete(const char *words)
 {
-    static const char script[] = "source \"$1\"; COMP_WORDS=($2 ''); set -- ${2##* }; COMP_CWORD=$((${#COMP_WORDS[@]} - 2)); "
-                                 "unset 'COMP_WORDS[-1]'; _mzcache; printf '%s\\n' \"${COMPREPLY[@]}\"";
-    const char *argv[] = {"bash", "-c", script, "bash", MZ_SOURCE_DIR "/packaging/completion/mzcache.bash", words, NULL};
+    static const char script[] =
+        "source \"$1\"; COMP_WORDS=($2 ''); set -- ${2##* }; COMP_CWORD=$((${#COMP_WORDS[@]} - 2)); "
+        "unset 'COMP_WORDS[-1]'; _mzcache; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    const char *argv[] = {"bash", "-c", script, "bash", MZ_SOURCE_DIR "/packaging/completion/mzcache.bash",
+                          words,  NULL};
 
     run_program(&last, "bash", (char *const *)(uintptr_t)argv);
     expect_exit(0);

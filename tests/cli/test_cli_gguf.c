@@ -1,9 +1,11 @@
-/* Reading, sorting and writing GGUF headers: a round trip through mzcache pack, and every way in which a header can be broken. */
+/* Reading, sorting and writing GGUF headers: a round trip through mzcache pack, and every way in which a
+ * header can be broken. */
 #include "cli_test.h"
 
 #include "gguf.h"
 
-/* ------------------------------------------------------------------------------------------------- a small file */
+/* ------------------------------------------------------------------------------------------------- a small
+ * file */
 
 struct image {
     char bytes[64 * 1024];
@@ -38,20 +40,19 @@ static const struct {
     uint32_t n_dims, type;
     uint64_t ne[4], bytes;
 } tensors[] = {
-    {"output.weight", 2, 8, {64, 3, 1, 1}, 204},          /* Q8_0: 6 blocks of 34 */
-    {"blk.1.ffn_down.weight", 2, 2, {32, 5, 1, 1}, 90},   /* Q4_0 */
-    {"blk.0.ffn_down.weight", 2, 0, {7, 3, 1, 1}, 84},    /* F32 */
-    {"blk.0.attn_q.weight", 2, 1, {33, 2, 1, 1}, 132},    /* F16 */
-    {"token_embd.weight", 1, 30, {5, 1, 1, 1}, 10},       /* BF16 */
-    {"blk.0.ffn_up.weight", 3, 0, {4, 2, 600, 1}, 19200},
-    {"output_norm.weight", 1, 0, {9, 1, 1, 1}, 36},
+    {"output.weight", 2, 8, {64, 3, 1, 1}, 204},        /* Q8_0: 6 blocks of 34 */
+    {"blk.1.ffn_down.weight", 2, 2, {32, 5, 1, 1}, 90}, /* Q4_0 */
+    {"blk.0.ffn_down.weight", 2, 0, {7, 3, 1, 1}, 84},  /* F32 */
+    {"blk.0.attn_q.weight", 2, 1, {33, 2, 1, 1}, 132},  /* F16 */
+    {"token_embd.weight", 1, 30, {5, 1, 1, 1}, 10},     /* BF16 */
+    {"blk.0.ffn_up.weight", 3, 0, {4, 2, 600, 1}, 19200}, {"output_norm.weight", 1, 0, {9, 1, 1, 1}, 36},
 };
 
 #define TENSORS (sizeof(tensors) / sizeof(*tensors))
 
-static const char *const sorted[TENSORS] = {"token_embd.weight",   "blk.0.attn_q.weight",   "blk.0.ffn_up.weight",
-                                            "blk.0.ffn_down.weight", "blk.1.ffn_down.weight", "output_norm.weight",
-                                            "output.weight"};
+static const char *const sorted[TENSORS] = {
+    "token_embd.weight",     "blk.0.attn_q.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight",
+    "blk.1.ffn_down.weight", "output_norm.weight",  "output.weight"};
 
 static uint8_t byte_of(size_t tensor, uint64_t i)
 {
@@ -109,7 +110,8 @@ static void make_image(struct image *f, uint32_t align)
 
 static struct image image;
 
-/* ------------------------------------------------------------------------------------------------- packing */
+/* ------------------------------------------------------------------------------------------------- packing
+ */
 
 static char folder[64], in_path[128], out_path[128];
 
@@ -219,7 +221,8 @@ static void keeps_what_is_there(void **state)
     assert_int_equal(st.st_size, 5);
 }
 
-/* ------------------------------------------------------------------------------------------------- broken ones */
+/* ------------------------------------------------------------------------------------------------- broken
+ * ones */
 
 static int parse(const struct image *f, size_t n, uint64_t file_bytes)
 {

@@ -3,7 +3,7 @@
 
 static char folder[64];
 
-static const char *const commands[] = {"run",    "ps",  "status", "evict",   "restore", "limit",
+static const char *const commands[] = {"run",    "ps",  "status", "evict",  "restore", "limit",
                                        "option", "top", "log",    "doctor", "profile", "pack"};
 
 static int setup(void **state)

@@ -1,5 +1,5 @@
-/* What comes with the command says the same as the command: the options in the man page, the variables in the drop-in. The units
- * are accepted by systemd. */
+/* What comes with the command says the same as the command: the options in the man page, the variables in the
+ * drop-in. The units are accepted by systemd. */
 #include "cli_test.h"
 
 #include "cli.h"
@@ -70,7 +70,7 @@ static void man_page_has_all_options(void **state)
 static void man_page_has_all_commands(void **state)
 {
     char *page = read_file(MZ_SOURCE_DIR "/docs/man/mzcache.1"), wanted[64];
-    static const char *const names[] = {"run",    "ps",  "status", "evict",   "restore", "limit",
+    static const char *const names[] = {"run",    "ps",  "status", "evict",  "restore", "limit",
                                         "option", "top", "log",    "doctor", "profile", "pack"};
 
     (void)state;
@@ -106,8 +106,8 @@ static int systemd_version(void)
     return last.exit == 0 && sscanf(last.out, "systemd %d", &version) == 1 ? version : 0;
 }
 
-/* A copy of the file: what is not installed here is replaced by what was built, and what this systemd is too old for (it would
- * ignore it with a warning) left out. */
+/* A copy of the file: what is not installed here is replaced by what was built, and what this systemd is too
+ * old for (it would ignore it with a warning) left out. */
 static void copy_unit(const char *from, const char *to, const char *prefix)
 {
     char *text = read_file(from), path[256];
@@ -133,7 +133,8 @@ static void verify(const char *scope, const char *name)
     char path[256];
 
     (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
-    const char *argv[] = {"systemd-analyze", scope, "verify", "--man=no", "--recursive-errors=no", path, NULL};
+    const char *argv[] = {"systemd-analyze",       scope, "verify", "--man=no",
+                          "--recursive-errors=no", path,  NULL};
     run_program(&last, "systemd-analyze", (char *const *)(uintptr_t)argv);
     expect_exit(0);
     assert_null(strstr(last.err, "Unknown"));
@@ -151,7 +152,8 @@ static void units_are_accepted(void **state)
     copy_unit(MZ_BINARY_DIR "/packaging/mzcache-llama@.service", "mzcache-llama@x.service", "");
     verify("--user", "mzcache-llama@x.service");
     /* The drop-in, as part of a unit. */
-    copy_unit(MZ_BINARY_DIR "/packaging/mzcache.conf", "mz-dropin.service", "[Service]\nExecStart=/bin/true\n");
+    copy_unit(MZ_BINARY_DIR "/packaging/mzcache.conf", "mz-dropin.service",
+              "[Service]\nExecStart=/bin/true\n");
     verify("--system", "mz-dropin.service");
     (void)unsetenv("XDG_RUNTIME_DIR");
 }

@@ -10,8 +10,13 @@ static int setup(void **state)
     (void)snprintf(plugin, sizeof(plugin), "%s/libggml-mz.so", folder);
     assert_int_equal(close(open(plugin, O_CREAT | O_WRONLY, 0600)), 0);
     (void)setenv("MZ_PLUGIN", plugin, 1);
-    static const char *const clear[] = {"GGML_BACKEND_PATH", "LLAMA_ARG_DEVICE", "LLAMA_ARG_CACHE_RAM", "LLAMA_ARG_SWA_FULL",
-                                        "LLAMA_ARG_CTX_CHECKPOINTS", "MZ_LIMIT", "MZ_KV"};
+    static const char *const clear[] = {"GGML_BACKEND_PATH",
+                                        "LLAMA_ARG_DEVICE",
+                                        "LLAMA_ARG_CACHE_RAM",
+                                        "LLAMA_ARG_SWA_FULL",
+                                        "LLAMA_ARG_CTX_CHECKPOINTS",
+                                        "MZ_LIMIT",
+                                        "MZ_KV"};
     for (size_t i = 0; i < sizeof(clear) / sizeof(*clear); i++)
         (void)unsetenv(clear[i]);
     return 0;
@@ -64,7 +69,8 @@ static void leaves_the_environment(void **state)
     (void)unsetenv("LLAMA_ARG_CACHE_RAM");
 }
 
-/* The program's arguments come first here: env(1) takes "-u NAME", so a shell prints the environment in its place. */
+/* The program's arguments come first here: env(1) takes "-u NAME", so a shell prints the environment in its
+ * place. */
 static void leaves_the_arguments(void **state)
 {
     (void)state;
@@ -132,9 +138,12 @@ static void needs_the_plugin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sets_its_list),      cmocka_unit_test(leaves_the_environment),
-        cmocka_unit_test(leaves_the_arguments), cmocka_unit_test(hands_options_over),
-        cmocka_unit_test(ends_as_the_program_does), cmocka_unit_test(needs_the_plugin),
+        cmocka_unit_test(sets_its_list),
+        cmocka_unit_test(leaves_the_environment),
+        cmocka_unit_test(leaves_the_arguments),
+        cmocka_unit_test(hands_options_over),
+        cmocka_unit_test(ends_as_the_program_does),
+        cmocka_unit_test(needs_the_plugin),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

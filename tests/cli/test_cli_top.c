@@ -29,18 +29,20 @@ static void bars(void **state)
         int resident, moving, stack, store, dropped, lost, empty;
         const char *bar;
     } table[] = {
-        {10, 0, 0, 0, 0, 0, 0, "##########"}, {0, 0, 0, 0, 0, 0, 0, "          "}, {5, 0, 0, 0, 5, 0, 0, "#####....."},
-        {2, 2, 2, 2, 2, 0, 0, "##~~==--.."},  {0, 0, 0, 0, 0, 0, 9, "          "}, {1, 0, 0, 0, 0, 0, 9, "#         "},
-        {1000, 0, 0, 0, 0, 1, 0, "##########"}, {0, 0, 0, 1, 1000, 0, 0, "-........."}, {0, 0, 0, 0, 5, 5, 0, ".....!!!!!"},
+        {10, 0, 0, 0, 0, 0, 0, "##########"},   {0, 0, 0, 0, 0, 0, 0, "          "},
+        {5, 0, 0, 0, 5, 0, 0, "#####....."},    {2, 2, 2, 2, 2, 0, 0, "##~~==--.."},
+        {0, 0, 0, 0, 0, 0, 9, "          "},    {1, 0, 0, 0, 0, 0, 9, "#         "},
+        {1000, 0, 0, 0, 0, 1, 0, "##########"}, {0, 0, 0, 1, 1000, 0, 0, "-........."},
+        {0, 0, 0, 0, 5, 5, 0, ".....!!!!!"},
     };
     char bar[11];
 
     (void)state;
     for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
-        json_t *layer = json_pack("{s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "resident_bytes", table[i].resident, "moving_bytes",
-                                  table[i].moving, "stack_bytes", table[i].stack, "store_bytes", table[i].store,
-                                  "dropped_bytes", table[i].dropped, "lost_bytes", table[i].lost, "empty_bytes",
-                                  table[i].empty);
+        json_t *layer = json_pack("{s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "resident_bytes", table[i].resident,
+                                  "moving_bytes", table[i].moving, "stack_bytes", table[i].stack,
+                                  "store_bytes", table[i].store, "dropped_bytes", table[i].dropped,
+                                  "lost_bytes", table[i].lost, "empty_bytes", table[i].empty);
         top_bar(layer, 10, bar);
         assert_string_equal(bar, table[i].bar);
         json_decref(layer);
@@ -67,8 +69,10 @@ static void odd_replies(void **state)
     static const char *const replies[] = {
         "{}",
         "{\"pressure\": null, \"program\": 7, \"layers\": 3, \"events\": {}}",
-        "{\"layers\": [1, null, {}, {\"layer\": 1e300, \"resident_bytes\": -5}], \"events\": [null, {\"time_s\": 1e300}]}",
-        "{\"layers\": [{\"layer\": 0, \"resident_bytes\": 9223372036854775807, \"store_bytes\": 9223372036854775807}]}",
+        "{\"layers\": [1, null, {}, {\"layer\": 1e300, \"resident_bytes\": -5}], \"events\": [null, "
+        "{\"time_s\": 1e300}]}",
+        "{\"layers\": [{\"layer\": 0, \"resident_bytes\": 9223372036854775807, \"store_bytes\": "
+        "9223372036854775807}]}",
     };
 
     (void)state;

@@ -1,5 +1,5 @@
-/* What the tests of this room and of the command share: cmocka's includes, a folder of its own, sockets in it, waiting for
- * something to become true. */
+/* What the tests of this room and of the command share: cmocka's includes, a folder of its own, sockets in
+ * it, waiting for something to become true. */
 #ifndef MZ_TESTS_CONTROL_TEST_H
 #define MZ_TESTS_CONTROL_TEST_H
 
@@ -26,12 +26,12 @@
 
 /* Waits until the condition holds, for as long as a loaded machine may take. */
 #define PATIENCE_MS 60000
-#define eventually(condition)                                                                                         \
-    do {                                                                                                              \
-        int waited_ = 0;                                                                                              \
-        while (!(condition) && waited_ < PATIENCE_MS)                                                                 \
-            waited_ += pause_ms(5);                                                                                   \
-        assert_true(condition);                                                                                       \
+#define eventually(condition)                                                                                \
+    do {                                                                                                     \
+        int waited_ = 0;                                                                                     \
+        while (!(condition) && waited_ < PATIENCE_MS)                                                        \
+            waited_ += pause_ms(5);                                                                          \
+        assert_true(condition);                                                                              \
     } while (0)
 
 static inline int pause_ms(int ms)

@@ -1,5 +1,6 @@
-/* A process with a small model on the fake engine and everything that runs beside a core. Says "ready"; then each line on
- * standard input: "use" runs a pass over the model and says "0" or an error; "exit" returns from main(). Ends with its input. */
+/* A process with a small model on the fake engine and everything that runs beside a core. Says "ready"; then
+ * each line on standard input: "use" runs a pass over the model and says "0" or an error; "exit" returns from
+ * main(). Ends with its input. */
 #include <stdio.h>
 #include <string.h>
 

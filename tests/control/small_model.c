@@ -76,7 +76,8 @@ void small_model_free(struct small_model *m)
 static int check(const struct small_model *m, uint32_t layer, uint32_t what, uint64_t bytes)
 {
     struct mz_tensor *tensor = what == 0 ? m->weight[layer] : what == 1 ? m->k[layer] : m->v[layer];
-    const uint8_t *at = (const uint8_t *)mz_region_base(what == 0 ? m->weights : m->kv) + mz_tensor_offset(tensor);
+    const uint8_t *at =
+        (const uint8_t *)mz_region_base(what == 0 ? m->weights : m->kv) + mz_tensor_offset(tensor);
 
     for (uint64_t i = 0; i < bytes; i++)
         if (at[i] != byte_of(layer, what, i))

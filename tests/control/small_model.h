@@ -1,4 +1,5 @@
-/* A few layers of weights and KV on a core that somebody else made: enough for status, evict and restore to mean something. */
+/* A few layers of weights and KV on a core that somebody else made: enough for status, evict and restore to
+ * mean something. */
 #ifndef MZ_TEST_SMALL_MODEL_H
 #define MZ_TEST_SMALL_MODEL_H
 
@@ -20,7 +21,8 @@ struct small_model {
 int small_model_make(struct small_model *model, struct mz_core *core);
 void small_model_free(struct small_model *model);
 
-/* Pins everything once, as a graph does, and checks the bytes. 0, the gate's error, or -EILSEQ: wrong bytes. */
+/* Pins everything once, as a graph does, and checks the bytes. 0, the gate's error, or -EILSEQ: wrong bytes.
+ */
 int small_model_use(struct small_model *model);
 
 #endif

@@ -1,4 +1,5 @@
-/* The process's one core: started once however many ask, known by name, off in forked children, gone without a trace. */
+/* The process's one core: started once however many ask, known by name, off in forked children, gone without
+ * a trace. */
 #include "control_test.h"
 
 #include <pthread.h>
@@ -82,8 +83,8 @@ static void started_once(void **state)
 
 static void by_name(void **state)
 {
-    static const char *const names[] = {"mz_version", "mz_evict",      "mz_evict_to",   "mz_restore",
-                                        "mz_limit",   "mz_status",     "mz_trim",       "mz_option_set",
+    static const char *const names[] = {"mz_version", "mz_evict",      "mz_evict_to",      "mz_restore",
+                                        "mz_limit",   "mz_status",     "mz_trim",          "mz_option_set",
                                         "mz_dump",    "mz_option_get", "mz_restore_cancel"};
 
     (void)state;
@@ -158,7 +159,8 @@ static int in_the_child(void)
 
     if (mz_process_core() || mz_process_watch() || !mz_process_forked())
         return 1;
-    if (mz_process_start(fake_engine(), &core) != -ECHILD || mz_status(&now) != -ECHILD || mz_evict(1, NULL) != -ECHILD)
+    if (mz_process_start(fake_engine(), &core) != -ECHILD || mz_status(&now) != -ECHILD ||
+        mz_evict(1, NULL) != -ECHILD)
         return 2;
     return mz_restore(true) == -ECHILD ? 0 : 3;
 }
@@ -187,8 +189,9 @@ static void off_in_children(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(before_the_start), cmocka_unit_test(started_once),    cmocka_unit_test(by_name),
-        cmocka_unit_test(api),              cmocka_unit_test(over_the_socket), cmocka_unit_test(off_in_children),
+        cmocka_unit_test(before_the_start), cmocka_unit_test(started_once),
+        cmocka_unit_test(by_name),          cmocka_unit_test(api),
+        cmocka_unit_test(over_the_socket),  cmocka_unit_test(off_in_children),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

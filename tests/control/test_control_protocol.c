@@ -1,4 +1,5 @@
-/* The protocol: every command with right and wrong arguments on a real core with a small model; garbage; the sums of the dump. */
+/* The protocol: every command with right and wrong arguments on a real core with a small model; garbage; the
+ * sums of the dump. */
 #include "control_test.h"
 
 #include <jansson.h>
@@ -98,8 +99,19 @@ static void greets(void **state)
 
 static void garbage(void **state)
 {
-    static const char *const lines[] = {"",    " ",        "x",     "{",       "[]",      "[1,2]", "null",
-                                        "1",   "\"evict\"", "{}}",  "{\"cmd\"}", "\xff\xfe", "{\"cmd\":\"hello\",\"cmd\":\"hello\"}"};
+    static const char *const lines[] = {"",
+                                        " ",
+                                        "x",
+                                        "{",
+                                        "[]",
+                                        "[1,2]",
+                                        "null",
+                                        "1",
+                                        "\"evict\"",
+                                        "{}}",
+                                        "{\"cmd\"}",
+                                        "\xff\xfe",
+                                        "{\"cmd\":\"hello\",\"cmd\":\"hello\"}"};
     char deep[4096];
 
     (void)state;
@@ -136,7 +148,8 @@ static void wrong_arguments(void **state)
     fail_with("{\"cmd\":\"option_set\",\"name\":\"kv\",\"value\":\"best\"}", "EINVAL");
     fail_with("{\"cmd\":\"option_set\",\"name\":\"nothing\",\"value\":\"1\"}", "ENOENT");
     fail_with("{\"cmd\":\"option_set\",\"name\":\"control\",\"value\":\"off\"}", "EBUSY");
-    fail_with("{\"cmd\":\"option_set\",\"name\":\"idle\",\"value\":\"5m\"}", "EOPNOTSUPP"); /* no watch here */
+    fail_with("{\"cmd\":\"option_set\",\"name\":\"idle\",\"value\":\"5m\"}",
+              "EOPNOTSUPP"); /* no watch here */
     fail_with("{\"cmd\":\"trim\",\"level\":40}", "EOPNOTSUPP");
     fail_with("{\"cmd\":\"trim\",\"level\":999}", "EINVAL");
     fail_with("{\"cmd\":\"units\",\"from\":-1}", "EINVAL");
@@ -212,7 +225,8 @@ static uint64_t sum_of_wheres(const json_t *kind)
 /* Whatever the state is, the parts make the whole, in all three views. */
 static void check_sums(void)
 {
-    json_t *status = ask("{\"cmd\":\"status\"}"), *layers = ask("{\"cmd\":\"layers\"}"), *units = ask("{\"cmd\":\"units\"}");
+    json_t *status = ask("{\"cmd\":\"status\"}"), *layers = ask("{\"cmd\":\"layers\"}"),
+           *units = ask("{\"cmd\":\"units\"}");
     json_t *kinds = json_object_get(status, "kinds"), *kind, *item;
     const char *name;
     uint64_t total = 0, resident = 0, in_layers = 0, in_units = 0;
@@ -228,13 +242,13 @@ static void check_sums(void)
     }
     assert_int_equal(total, number(status, "total_bytes"));
     assert_true(number(status, "remaining_bytes") <= total);
-    json_array_foreach(json_object_get(layers, "layers"), i, item)
-        in_layers += number(item, "resident_bytes");
+    json_array_foreach(json_object_get(layers, "layers"), i, item) in_layers +=
+        number(item, "resident_bytes");
     assert_int_equal(in_layers, resident);
     assert_true(json_is_null(json_object_get(units, "next")));
-    json_array_foreach(json_object_get(units, "units"), i, item)
-        if (strcmp(json_string_value(json_object_get(item, "where")), "resident") == 0)
-            in_units += number(item, "bytes");
+    json_array_foreach(json_object_get(units, "units"), i,
+                       item) if (strcmp(json_string_value(json_object_get(item, "where")), "resident") == 0)
+        in_units += number(item, "bytes");
     assert_int_equal(in_units, resident);
     json_decref(status);
     json_decref(layers);
@@ -273,7 +287,8 @@ static void evicting_frees_what_it_says(void **state)
     json_t *events = ask("{\"cmd\":\"events\"}");
     assert_true(json_array_size(json_object_get(events, "events")) > 0);
     char line[64];
-    (void)snprintf(line, sizeof(line), "{\"cmd\":\"events\",\"since\":%llu}", (unsigned long long)number(events, "last"));
+    (void)snprintf(line, sizeof(line), "{\"cmd\":\"events\",\"since\":%llu}",
+                   (unsigned long long)number(events, "last"));
     json_decref(events);
     events = ask(line);
     assert_int_equal(json_array_size(json_object_get(events, "events")), 0);
@@ -300,7 +315,8 @@ static void units_come_in_pages(void **state)
 
     (void)state;
     for (;; pages++) {
-        (void)snprintf(line, sizeof(line), "{\"cmd\":\"units\",\"from\":%llu,\"count\":3}", (unsigned long long)from);
+        (void)snprintf(line, sizeof(line), "{\"cmd\":\"units\",\"from\":%llu,\"count\":3}",
+                       (unsigned long long)from);
         json_t *reply = ask(line);
         size_t n = json_array_size(json_object_get(reply, "units"));
         assert_true(n <= 3);

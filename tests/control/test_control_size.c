@@ -67,7 +67,8 @@ static void parses(void **state)
 
 static void shares(void **state)
 {
-    struct mz_amount half = {.is_share = true, .permyriad = 5000}, all = {.is_share = true, .permyriad = 10000};
+    struct mz_amount half = {.is_share = true, .permyriad = 5000},
+                     all = {.is_share = true, .permyriad = 10000};
 
     (void)state;
     assert_int_equal(mz_amount_of(&half, 1001), 501);

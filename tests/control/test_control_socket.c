@@ -1,4 +1,5 @@
-/* The control socket as a carrier of lines: an answerer that repeats what it hears stands in for the protocol. Lines that begin with
+/* The control socket as a carrier of lines: an answerer that repeats what it hears stands in for the
+ * protocol. Lines that begin with
  * '?' are long commands, which are answered when the test opens the door. */
 #include "control_test.h"
 
@@ -124,7 +125,8 @@ static int teardown(void **state)
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------- a plain client */
+/* ------------------------------------------------------------------------------------------------- a plain
+ * client */
 
 static int connect_raw(void)
 {

@@ -36,12 +36,28 @@ static int teardown(void **state)
 static const struct {
     const char *name, *value, *back; /* back NULL: refused */
 } table[] = {
-    {"idle", "off", "off"},        {"idle", "5m", "300s:100%"}, {"idle", "90s:25%", "90s:25%"}, {"idle", "soon", NULL},
-    {"step", "15", "15%"},         {"step", "25%", "25%"},      {"step", "own", "own"},         {"step", "0", NULL},
-    {"floor", "0", "0"},           {"floor", "1M", "1048576"},  {"floor", "25%", "25.00%"},     {"floor", "x", NULL},
-    {"headroom", "1G", "1073741824"}, {"headroom", "own", "own"}, {"headroom", "10%", NULL},
-    {"hold", "10s", "10s"},        {"hold", "0", "0s"},         {"hold", "2m", "120s"},         {"hold", "1m:50%", NULL},
-    {"clean-on-battery", "on", "on"}, {"clean-on-battery", "off", "off"}, {"clean-on-battery", "yes", NULL},
+    {"idle", "off", "off"},
+    {"idle", "5m", "300s:100%"},
+    {"idle", "90s:25%", "90s:25%"},
+    {"idle", "soon", NULL},
+    {"step", "15", "15%"},
+    {"step", "25%", "25%"},
+    {"step", "own", "own"},
+    {"step", "0", NULL},
+    {"floor", "0", "0"},
+    {"floor", "1M", "1048576"},
+    {"floor", "25%", "25.00%"},
+    {"floor", "x", NULL},
+    {"headroom", "1G", "1073741824"},
+    {"headroom", "own", "own"},
+    {"headroom", "10%", NULL},
+    {"hold", "10s", "10s"},
+    {"hold", "0", "0s"},
+    {"hold", "2m", "120s"},
+    {"hold", "1m:50%", NULL},
+    {"clean-on-battery", "on", "on"},
+    {"clean-on-battery", "off", "off"},
+    {"clean-on-battery", "yes", NULL},
 };
 
 static void options(void **state)
