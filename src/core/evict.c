@@ -85,16 +85,22 @@ static void say_locked(int err)
 int mz_unit_release(struct mz_unit *unit, uint64_t *freed)
 {
     struct mz_core *core = unit->tensor->region->core;
-    uint64_t lo, hi;
 
-    mz_unit_span(unit, &lo, &hi);
     pthread_mutex_unlock(&core->lock);
-    int err = release_span(unit->tensor->region, lo, hi, freed);
+    int err = mz_unit_give_back(unit, freed);
     pthread_mutex_lock(&core->lock);
     if (err)
         say_locked(err);
     mz_unit_move(unit, err ? MZ_RESIDENT : MZ_EVICTED);
     return err;
+}
+
+int mz_unit_give_back(const struct mz_unit *unit, uint64_t *freed)
+{
+    uint64_t lo, hi;
+
+    mz_unit_span(unit, &lo, &hi);
+    return release_span(unit->tensor->region, lo, hi, freed);
 }
 
 void mz_unit_settle(struct mz_unit *unit)
@@ -386,10 +392,10 @@ static void group_copy(struct eviction *eviction, struct group *group)
     }
 }
 
-/* Notes the copies that were made; units whose copy failed stay where they are. Returns how many have one. Lock held. */
+/* Notes the copies that were made; units whose copy failed stay where they are. Returns how many were sunk. Lock held. */
 static uint32_t group_note(struct eviction *eviction, struct group *group)
 {
-    uint32_t kept = 0, noted = 0;
+    uint32_t kept = 0, sunk = 0;
 
     for (uint32_t i = 0; i < group->n; i++) {
         struct mz_unit *unit = group->units[i];
@@ -401,7 +407,6 @@ static uint32_t group_note(struct eviction *eviction, struct group *group)
             mz_unit_move(unit, group->action == MZ_SINK ? MZ_EVICTED : MZ_RESIDENT);
             continue;
         }
-        noted++;
         if (group->action == MZ_STORE) {
             if (!unit->copies)
                 unit->copies = MZ_COPY_STORE;
@@ -420,12 +425,13 @@ static uint32_t group_note(struct eviction *eviction, struct group *group)
             eviction->report.to_store_bytes += unit->slot.bytes;
             mz_unit_void(unit, MZ_COPY_STACK);
             mz_unit_move(unit, MZ_EVICTED);
+            sunk++;
             continue;
         }
         group->units[kept++] = unit;
     }
     group->n = kept;
-    return noted;
+    return sunk;
 }
 
 static int by_address(const void *a, const void *b)
@@ -435,11 +441,12 @@ static int by_address(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Releases what has copies, neighbours in one piece so that small chunks of one huge page do not split it in turn. Lock held,
- * dropped meanwhile. */
-static void group_release(struct eviction *eviction, struct group *group)
+/* Releases what has copies, neighbours in one piece so that small chunks of one huge page do not split it in turn. Returns
+ * how many left: none of locked memory. Lock held, dropped meanwhile. */
+static uint32_t group_release(struct eviction *eviction, struct group *group)
 {
     struct mz_core *core = eviction->core;
+    uint32_t left = 0;
 
     qsort(group->units, group->n, sizeof(struct mz_unit *), by_address);
     for (uint32_t i = 0, end; i < group->n; i = end) {
@@ -459,9 +466,11 @@ static void group_release(struct eviction *eviction, struct group *group)
             eviction->err = err;
             eviction->no_stack = eviction->no_store = true;
         }
+        left += err ? 0 : end - i;
         for (; i < end; i++)
             mz_unit_move(group->units[i], err ? MZ_RESIDENT : MZ_EVICTED);
     }
+    return left;
 }
 
 /* Runs a plan. Returns whether any unit left. Lock held, dropped meanwhile. */
@@ -479,7 +488,7 @@ static bool carry_out(struct eviction *eviction, uint32_t n)
         group_copy(eviction, &group);
         pthread_mutex_lock(&core->lock);
         uint32_t left = group_note(eviction, &group);
-        group_release(eviction, &group);
+        left += group_release(eviction, &group);
         any = any || left > 0;
     }
     return any;

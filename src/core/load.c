@@ -92,6 +92,10 @@ static int attach(struct mz_tensor *tensor, const struct mz_origin *origin, cons
     pthread_mutex_lock(&core->lock);
     for (uint32_t i = 0; i < tensor->n && !err; i++)
         err = tensor->units[i].state != MZ_EMPTY || tensor->units[i].pins ? -EBUSY : 0;
+    if (!err && tensor->source) { /* of a load that failed */
+        mz_source_drop(core, tensor->source);
+        tensor->source = NULL;
+    }
     if (!err && origin) {
         int opened = mz_source_use(core, origin, &tensor->source);
         tensor->source_offset = origin->offset;
@@ -133,38 +137,69 @@ const struct mz_form *mz_tensor_form(const struct mz_tensor *tensor)
     return form;
 }
 
-/* Lock held, dropped while waiting. */
+/* Until nobody holds or moves any unit. Lock held, dropped while waiting. */
 static void settle_all(struct mz_tensor *tensor)
 {
+    struct mz_core *core = tensor->region->core;
+
     for (uint32_t i = 0; i < tensor->n;) {
         struct mz_unit *unit = &tensor->units[i];
-        bool rest = !unit->pins && !unit->cleaning && unit->state != MZ_EVICTING && unit->state != MZ_RESTORING;
+        bool moving = unit->state == MZ_EVICTING || unit->state == MZ_RESTORING;
+        bool rest = !unit->pins && !unit->cleaning && !moving && !tensor->reforming;
         if (!rest)
-            mz_unit_settle(unit);
+            pthread_cond_wait(&core->changed, &core->lock);
         i = rest ? i + 1 : 0; /* the lock was dropped: look at all again */
     }
 }
 
-/* From the moment the form is set, what comes back comes in the new layout; what is in memory still has the old one and
- * leaves. Plain bytes are in the copies, or, where there is none, in memory that is plain. */
-int mz_tensor_set_form(struct mz_tensor *tensor, const struct mz_form *form)
+/* Copies and gives back what was put in motion, as far as it goes: units before *ret_end have no memory any more. Lock
+ * held, dropped meanwhile. */
+static int leave_all(struct mz_tensor *tensor, uint32_t *ret_end)
 {
     struct mz_core *core = tensor->region->core;
     uint64_t freed = 0;
     int err = 0;
 
+    for (uint32_t i = 0; i < tensor->n && !err; i++) {
+        struct mz_unit *unit = &tensor->units[i];
+        if (unit->state == MZ_EVICTING) {
+            bool copied = unit->copies != 0;
+            pthread_mutex_unlock(&core->lock);
+            err = copied ? 0 : mz_unit_write_store(unit);
+            bool written = !copied && !err;
+            if (!err)
+                err = mz_unit_give_back(unit, &freed);
+            pthread_mutex_lock(&core->lock);
+            unit->copies |= written ? MZ_COPY_STORE : 0;
+        }
+        *ret_end = err ? i : i + 1;
+    }
+    return err;
+}
+
+/* All that is in memory leaves first, in one step, so that nobody takes one layout for the other; nothing comes back before the
+ * form is set. Plain bytes are in the copies, or, where there is none, in memory that is plain. */
+int mz_tensor_set_form(struct mz_tensor *tensor, const struct mz_form *form)
+{
+    struct mz_core *core = tensor->region->core;
+    uint32_t end = 0;
+    int err = 0;
+
     pthread_mutex_lock(&core->lock);
     settle_all(tensor);
     if (tensor->form != form) {
-        const struct mz_form *before = tensor->form;
-        tensor->form = form;
-        for (uint32_t i = 0; i < tensor->n && !err; i++) {
-            mz_unit_settle(&tensor->units[i]);
+        tensor->reforming = true;
+        for (uint32_t i = 0; i < tensor->n; i++)
             if (tensor->units[i].state == MZ_RESIDENT)
-                err = mz_unit_evict(&tensor->units[i], &freed);
-        }
-        if (err && before == NULL)
-            tensor->form = NULL; /* nothing was packed yet: those that left come back plain */
+                mz_unit_move(&tensor->units[i], MZ_EVICTING);
+        err = leave_all(tensor, &end);
+        if (!err)
+            tensor->form = form;
+        for (uint32_t i = 0; i < tensor->n; i++)
+            if (tensor->units[i].state == MZ_EVICTING)
+                mz_unit_move(&tensor->units[i], i < end ? MZ_EVICTED : MZ_RESIDENT);
+        tensor->reforming = false;
+        mz_restore_kick(core);
     }
     pthread_mutex_unlock(&core->lock);
     return err;

@@ -46,25 +46,33 @@ int mz_order_refresh(struct mz_core *core)
 }
 
 /* The tensor's units leave: out of the pass, and the order is rebuilt before it is used again. */
-void mz_order_forget(struct mz_core *core, const struct mz_tensor *tensor)
+void mz_order_forget(struct mz_core *core, struct mz_tensor *tensor)
 {
     uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < tensor->n; i++) {
+        core->adopted -= tensor->units[i].adopted;
+        tensor->units[i].adopted = false;
+    }
 
     for (uint32_t i = 0; i < core->n_pass; i++)
         if (core->pass[i]->tensor != tensor)
             core->pass[kept++] = core->pass[i];
     core->n_pass = kept;
-    core->adopted = core->adopted > tensor->n ? core->adopted - tensor->n : 0;
     core->sequence_stale = true;
 }
 
 static void adopt(struct mz_core *core)
 {
     mz_order_refresh(core);
-    for (uint32_t i = 0; i < core->n_units; i++)
+    for (uint32_t i = 0; i < core->n_units; i++) {
         core->sequence[i]->order = core->n_pass + core->sequence[i]->order;
-    for (uint32_t i = 0; i < core->n_pass; i++)
+        core->sequence[i]->adopted = false;
+    }
+    for (uint32_t i = 0; i < core->n_pass; i++) {
         core->pass[i]->order = i;
+        core->pass[i]->adopted = true;
+    }
     core->adopted = core->n_pass;
     core->sequence_stale = true;
     mz_order_refresh(core);

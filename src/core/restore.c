@@ -84,7 +84,7 @@ static struct mz_unit *pick_wanted(struct mz_core *core, enum path path)
         struct mz_unit *next = unit->want_next;
         if (unit->state != MZ_EVICTED && unit->state != MZ_EVICTING)
             unqueue(core, unit, before);
-        else if (unit->state == MZ_EVICTED && path_of(unit) == path)
+        else if (unit->state == MZ_EVICTED && path_of(unit) == path && !unit->tensor->reforming)
             return unit;
         else
             before = unit;
@@ -103,7 +103,7 @@ static struct mz_unit *pick_ahead(struct mz_core *core, enum path path)
     mz_order_refresh(core);
     for (uint32_t i = core->cursor; i < core->n_units; i++) {
         struct mz_unit *unit = core->sequence[i];
-        if (unit->state == MZ_EVICTED && path_of(unit) == path)
+        if (unit->state == MZ_EVICTED && path_of(unit) == path && !unit->tensor->reforming)
             return unit;
         skipped = skipped || unit->state == MZ_EVICTED;
         if (!skipped)
@@ -321,10 +321,11 @@ static const char *cure(const struct mz_unit *unit, int err)
     return "check the disk of the swap folder; the conversation has to be started anew";
 }
 
-/* restoring -> lost, said once with name, place and what to do. Takes the lock. */
+/* restoring -> lost, said once with name, place and what to do; the memory goes, it holds nothing. Takes the lock. */
 static void unit_lost(struct mz_unit *unit, int err)
 {
     struct mz_core *core = unit->tensor->region->core;
+    uint64_t freed = 0;
     char name[128];
 
     if ((unit->copies & MZ_COPY_FILE) && mz_file_check(&unit->tensor->source->file) == -ESTALE)
@@ -335,6 +336,7 @@ static void unit_lost(struct mz_unit *unit, int err)
            : err == -EBADMSG ? "its checksum does not match"
                              : mz_log_errno(err),
            cure(unit, err));
+    (void)mz_unit_give_back(unit, &freed);
     pthread_mutex_lock(&core->lock);
     mz_event_add(core, "lost", name, mz_unit_bytes(unit), 0);
     mz_unit_move(unit, MZ_LOST);
@@ -387,15 +389,10 @@ static void job_finish(struct mz_core *core, struct job *job, int err)
 /* No memory could be committed: the units stay evicted, and whoever waits tries again. */
 static void job_undo(struct mz_core *core, struct job *job, int err)
 {
-    struct mz_region *region = job->units[0]->tensor->region;
+    uint64_t freed = 0;
 
-    for (uint32_t i = 0; i < job->n; i++) {
-        uint64_t lo, hi;
-        mz_unit_span(job->units[i], &lo, &hi);
-        (void)core->engine->ops->release(core->engine, region->memory, lo, hi - lo);
-        if (core->engine->ops->trap)
-            core->engine->ops->trap(core->engine, region->memory, lo, hi - lo, true);
-    }
+    for (uint32_t i = 0; i < job->n; i++)
+        (void)mz_unit_give_back(job->units[i], &freed);
     mz_log_once(MZ_LOG_WARN, "no memory to bring units back into (%s); trying again when there is", mz_log_errno(err));
     pthread_mutex_lock(&core->lock);
     for (uint32_t i = 0; i < job->n; i++)
@@ -407,21 +404,23 @@ static void job_undo(struct mz_core *core, struct job *job, int err)
     job->n = 0;
 }
 
-static void job_start(struct worker *worker, struct job *job)
+/* False when there was no memory for it. */
+static bool job_start(struct worker *worker, struct job *job)
 {
     int err = job_commit(job);
 
     if (err) {
         job_undo(worker->core, job, err);
-        return;
+        return false;
     }
     if (path_of(job->units[0]) == PATH_STACK) {
         job_finish(worker->core, job, 0);
-        return;
+        return true;
     }
     err = job_submit(worker, job);
     if (err)
         job_finish(worker->core, job, err);
+    return true;
 }
 
 /* ---- the workers */
@@ -434,7 +433,7 @@ static struct job *free_job(struct worker *worker)
     return NULL;
 }
 
-/* Starts one job if there is one and room for it in flight. Lock held, dropped meanwhile. */
+/* Starts one job if there is one, room for it in flight, and memory. Lock held, dropped meanwhile. */
 static bool worker_start_one(struct worker *worker)
 {
     struct mz_core *core = worker->core;
@@ -443,9 +442,9 @@ static bool worker_start_one(struct worker *worker)
     if (!job || core->stop || !job_pick(worker, job))
         return false;
     pthread_mutex_unlock(&core->lock);
-    job_start(worker, job);
+    bool started = job_start(worker, job);
     pthread_mutex_lock(&core->lock);
-    return true;
+    return started;
 }
 
 /* Buffers are given back when nothing is left to do: an idle process holds none. Lock held, dropped meanwhile. */
@@ -463,8 +462,9 @@ static void worker_rest(struct worker *worker)
         pthread_mutex_lock(&core->lock);
         return;
     }
-    /* Without room there is something to do but no way to do it: look again soon. */
-    bool stuck = core->want_head || (core->ahead_blocked && core->ahead && core->graphs);
+    /* Without room there is something to do but no way to do it: look again soon. So too when more was asked for while
+     * this worker found no memory, or while a layout changes. */
+    bool stuck = core->want_head || (core->ahead && core->n_evicted && (core->graphs || !core->ahead_blocked));
     if (stuck)
         (void)mz_cond_wait_ms(&core->work, &core->lock, 10);
     else

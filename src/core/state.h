@@ -50,6 +50,7 @@ struct mz_unit {
     bool cleaning;            /* a copy is being written while it stays in memory: no writer may start */
     bool lossy;               /* its bytes passed through a lossy codec since they were written */
     bool hashed;              /* hash is valid */
+    bool adopted;             /* read by the pass that gave the order */
     uint64_t hash;            /* XXH3-64 of the plain bytes */
     uint64_t store_offset;    /* with MZ_COPY_STORE: its extent of mz_unit_stored_bytes() */
     uint64_t image_bytes;     /* with MZ_COPY_STORE: 0: plain bytes, else the size of an encoded image */
@@ -73,6 +74,7 @@ struct mz_tensor {
     struct mz_source *source; /* model file, or NULL */
     uint64_t source_offset;   /* of the tensor's first byte in it */
     const struct mz_form *form; /* packed layout of what is in memory; NULL: plain */
+    bool reforming;           /* the layout changes: nothing of it comes back meanwhile */
 };
 
 struct mz_region {
@@ -200,7 +202,7 @@ void mz_tensor_free(struct mz_tensor *tensor);
 /* ---- order.c; lock held */
 void mz_order_changed(struct mz_core *core);          /* units came or went */
 int mz_order_refresh(struct mz_core *core);           /* makes core->sequence true. -ENOMEM */
-void mz_order_forget(struct mz_core *core, const struct mz_tensor *tensor);
+void mz_order_forget(struct mz_core *core, struct mz_tensor *tensor); /* its units leave */
 
 /* ---- room.c; lock held */
 uint64_t mz_room_ledger(const struct mz_core *core);
@@ -243,6 +245,8 @@ uint64_t mz_evict_scratch(struct mz_core *core, uint64_t bytes);
 /* Releases the memory of a unit in state evicting that has a copy; ends evicted, or resident on failure. Drops and takes the
  * lock. Adds what the page tables lost to *freed. */
 int mz_unit_release(struct mz_unit *unit, uint64_t *freed);
+/* Gives back the memory of a unit in motion that is not worth anything. Without the lock. Adds what the page tables lost. */
+int mz_unit_give_back(const struct mz_unit *unit, uint64_t *freed);
 /* Waits until the unit is at rest (not in motion, not pinned). Lock held, dropped while waiting. */
 void mz_unit_settle(struct mz_unit *unit);
 /* Settled unit in memory: makes a copy if it has none, then releases. Drops and takes the lock. */
