@@ -133,7 +133,7 @@ static int peek(struct mz_core *core, struct mz_unit *unit)
     core->held -= packed;
     pthread_cond_broadcast(&core->changed);
     pthread_mutex_unlock(&core->lock);
-    return err;
+    return lost ? -EIO : err;
 }
 
 static int read_through(struct access *access, struct mz_unit *unit, uint64_t offset, uint64_t bytes)
@@ -310,6 +310,8 @@ static bool piece_is_empty(struct mz_unit *unit)
 int mz_region_copy(struct mz_region *to, uint64_t to_offset, struct mz_region *from, uint64_t from_offset,
                    uint64_t bytes)
 {
+    if (from_offset > from->bytes || bytes > from->bytes - from_offset)
+        return -ERANGE;
     char *buffer = mz_alloc(MZ_MIB);
     int err = buffer ? 0 : -ENOMEM;
 

@@ -53,6 +53,8 @@ static void forget_unit(struct mz_unit *unit)
             break;
         }
     }
+    unit->wanted = false;
+    unit->want_next = NULL;
     mz_unit_void(unit, unit->copies);
     unit->lossy = unit->hashed = false;
     if (unit->state != MZ_EMPTY)
@@ -307,6 +309,15 @@ int mz_region_add(struct mz_region *region, const struct mz_tensor_desc *desc, s
     return err;
 }
 
+/* Buffers of evictions for so many units more. evict_turn and lock held. */
+static int reserve_units(struct mz_core *core, uint32_t more)
+{
+    core->n_units += more;
+    int err = mz_evict_reserve(core);
+    core->n_units -= more;
+    return err;
+}
+
 int mz_tensor_shift(struct mz_tensor *tensor, uint64_t shift)
 {
     struct mz_region *region = tensor->region;
@@ -316,9 +327,12 @@ int mz_tensor_shift(struct mz_tensor *tensor, uint64_t shift)
     pthread_mutex_lock(&core->lock);
     uint32_t i = tensor_after(region, tensor->offset), before = tensor->n;
     uint64_t end = tensor->offset + shift + tensor->bytes;
-    int err = end > region->bytes || (i < region->n && end > region->tensors[i]->offset) ? -ERANGE : 0;
+    bool fits = shift < region->bytes && end <= region->bytes;
+    int err = !fits || (i < region->n && end > region->tensors[i]->offset) ? -ERANGE : 0;
     for (uint32_t u = 0; u < tensor->n && !err; u++)
         err = tensor->units[u].state != MZ_EMPTY || tensor->units[u].pins ? -EBUSY : 0;
+    if (!err)
+        err = reserve_units(core, (uint32_t)(tensor->bytes / MZ_UNIT_BYTES) + 2); /* as many as it can have then */
     if (!err) {
         tensor->offset += shift;
         mz_order_forget(core, tensor);
@@ -328,8 +342,6 @@ int mz_tensor_shift(struct mz_tensor *tensor, uint64_t shift)
         core->n_units += tensor->n - before;
         place_spans_around(region, i - 1);
         mz_order_changed(core);
-        if (!err)
-            err = mz_evict_reserve(core);
     }
     pthread_mutex_unlock(&core->lock);
     pthread_mutex_unlock(&core->evict_turn);
@@ -378,6 +390,8 @@ int mz_region_clear(struct mz_region *region, uint8_t value)
     }
     pthread_mutex_unlock(&core->lock);
     int err = ops(region)->release(core->engine, region->memory, 0, region->bytes);
+    if (ops(region)->trap)
+        ops(region)->trap(core->engine, region->memory, 0, region->bytes, false);
     if (err) {
         mz_log(MZ_LOG_WARN, "cannot give back the memory of a cleared buffer (%s), writing zeros instead",
                mz_log_errno(err));

@@ -145,12 +145,16 @@ const char *mz_unit_name(const struct mz_unit *unit, char *buf, size_t size)
 /* Cuts that are not whole granules would let neighbours share a page: such a tensor is cut like a weight. */
 int mz_tensor_cut(struct mz_tensor *tensor)
 {
-    if (tensor->cut_bytes % granule(tensor) || tensor->offset % granule(tensor))
+    uint64_t cut_bytes = tensor->cut_bytes;
+
+    if (cut_bytes % granule(tensor) || tensor->offset % granule(tensor))
         tensor->cut_bytes = 0;
     uint32_t n = unit_at(tensor, tensor->offset + tensor->bytes - 1) + 1;
     struct mz_unit *units = mz_calloc(n, sizeof(*units));
-    if (!units)
+    if (!units) {
+        tensor->cut_bytes = cut_bytes; /* the units that there are were cut by it */
         return -ENOMEM;
+    }
     for (uint32_t i = 0; i < n; i++)
         units[i] = (struct mz_unit){.tensor = tensor, .index = i, .order = MZ_NO_ORDER};
     free(tensor->units);
