@@ -50,6 +50,7 @@ static void nothing_is_held_after_an_error(void **state)
     assert_int_equal(mz_core_evict_to(model.core, 0, "test", NULL), 0);
     mz_fault_plan(MZ_FAULT_READ, 1, EIO, true);
     assert_int_equal(model_pass(&model, 0, NULL, NULL), -EIO);
+    assert_int_equal(mz_core_restore(model.core, true), -EIO); /* the rest of it fails too before the disk works again */
     mz_fault_plan(MZ_FAULT_ANY, 0, 0, false);
     struct mz_core_status status = model_status(&model);
     assert_true(status.kind[MZ_KIND_WEIGHT].lost_bytes > 0);
