@@ -12,5 +12,5 @@ llama=${MZ_LLAMA-$("$MZ_ROOT/scripts/llama.sh")}
 dir=${MZ_BUILD:-$MZ_ROOT/build/$preset}
 
 step "Configuring mzCache ($preset)" cmake -S "$MZ_ROOT" --preset "$preset" -B "$dir" "-DMZ_LLAMA_DIR=$llama" "$@"
-step "Building mzCache ($preset)" cmake --build "$dir" -j "$MZ_JOBS"
+step "Building mzCache ($preset)" cmake --build "$dir" -j "$MZ_JOBS" -- -k 0
 printf '%s\n' "$dir"
