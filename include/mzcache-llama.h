@@ -131,7 +131,8 @@ static inline int32_t mz_restore_generate_with(struct llama_context *ctx, const 
         sampler = own = llama_sampler_init_greedy();
     if (!sampler)
         return -ENOMEM;
-    /* An error means that no model is on MZ0 or something cannot come back: computing finds out what it needs. */
+    /* An error means that no model is on MZ0 or something cannot come back: computing finds out what it
+     * needs. */
     if (restore)
         (void)restore(false);
     int32_t rc = mz_llama_prompt(ctx, tokens, n);
