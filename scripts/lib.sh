@@ -15,7 +15,7 @@ die()  { warn "$*"; exit 1; }
 log_name() { tr -cs 'a-zA-Z0-9' '-' <<<"$1" | tr 'A-Z' 'a-z' | sed 's/^-*//;s/-*$//'; }
 
 # step TITLE COMMAND...: runs the command with its output in a log, shows that it is
-# alive every 30 seconds, and prints the end of the log when it fails.
+# alive every 30 seconds, and prints the last $step_tail (40) lines of the log when it fails.
 step() {
     local title=$1 log pid rc=0 start=$SECONDS
     shift
@@ -24,6 +24,7 @@ step() {
     say "$title"
     "$@" >"$log" 2>&1 </dev/null &
     pid=$!
+    trap 'kill "$pid" 2>/dev/null; exit 130' INT TERM   # what runs in the background does not hear Ctrl-C
     while kill -0 "$pid" 2>/dev/null; do
         sleep 1
         if (( (SECONDS - start) % 30 == 29 )); then
@@ -31,8 +32,9 @@ step() {
         fi
     done
     wait "$pid" || rc=$?
+    trap - INT TERM
     if ((rc)); then
-        tail -n "${MZ_TAIL:-40}" "$log" >&2
+        tail -n "${step_tail:-40}" "$log" >&2
         warn "$title failed with $rc; the whole log is $log"
     fi
     return "$rc"
