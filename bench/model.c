@@ -54,8 +54,8 @@ void bench_model_open(const struct bench_model_config *config, struct bench_mode
 
     *ret = (struct bench_model){.model = load(config)};
     params.n_ctx = config->tokens + SPARE_TOKENS;
-    params.n_batch = config->batch ? config->batch : BLOCK_TOKENS;
-    params.n_ubatch = BLOCK_TOKENS;
+    params.n_batch = params.n_ubatch = BLOCK_TOKENS;
+    params.n_outputs_max = config->outputs ? config->outputs : 2; /* one a sequence; more is hundreds of MiB of scratch */
     params.n_seq_max = 2; /* the second is where copies land first */
     params.kv_unified = true;
     params.n_threads = params.n_threads_batch = config->threads;

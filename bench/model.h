@@ -46,7 +46,7 @@ struct bench_model_config {
     const char *path;
     ggml_backend_dev_t device;
     uint32_t tokens; /* longest content of the context; there is room for 256 more */
-    uint32_t batch;  /* logical batch; 0: 512. As many outputs are kept room for */
+    uint32_t outputs; /* tokens of a batch whose logits are wanted; 0: the last only */
     int threads;
     bool swa_full;
 };
