@@ -236,23 +236,31 @@ int mz_gate_try_pin(struct mz_core *core, struct mz_pin *pins, uint32_t n)
     return err;
 }
 
+/* Asks anew at each change: an eviction may take the unit between its return and our waking. Lock held, dropped meanwhile. */
+static int pin_wait(struct mz_core *core, struct mz_pin *pin, mz_abort_fn abort, void *user)
+{
+    struct wait wait;
+    int err;
+
+    wait_begin(&wait, core, abort, user);
+    pin->unit->waited++;
+    do {
+        pins_want(pin, 1);
+        err = wait_change(&wait);
+    } while (!err && (err = pin_state(pin)) == -EAGAIN);
+    pin->unit->waited--;
+    wait_end(&wait);
+    return err;
+}
+
 int mz_gate_pin_late(struct mz_core *core, struct mz_pin *pin, bool block, mz_abort_fn abort, void *user)
 {
     pthread_mutex_lock(&core->lock);
     int err = pin_state(pin);
-    if (err == -EAGAIN) {
+    if (err == -EAGAIN && block)
+        err = pin_wait(core, pin, abort, user);
+    else if (err == -EAGAIN)
         pins_want(pin, 1);
-        if (block) {
-            struct wait wait;
-            wait_begin(&wait, core, abort, user);
-            pin->unit->waited++;
-            do
-                err = wait_change(&wait);
-            while (!err && (err = pin_state(pin)) == -EAGAIN);
-            pin->unit->waited--;
-            wait_end(&wait);
-        }
-    }
     if (err == -EIO)
         say_lost(pin, 1);
     if (!err)
