@@ -149,7 +149,7 @@ static void units_are_accepted(void **state)
         skip();
     }
     (void)setenv("XDG_RUNTIME_DIR", folder, 1);
-    copy_unit(MZ_BINARY_DIR "/packaging/mzcache-llama@.service", "mzcache-llama@x.service", "");
+    copy_unit(MZ_SOURCE_DIR "/packaging/systemd/mzcache-llama@.service", "mzcache-llama@x.service", "");
     verify("--user", "mzcache-llama@x.service");
     /* The drop-in, as part of a unit. */
     copy_unit(MZ_BINARY_DIR "/packaging/mzcache.conf", "mz-dropin.service",
