@@ -197,26 +197,42 @@ static void read_unit(struct access *access, struct mz_unit *unit, uint64_t offs
 
 /* ---- walking */
 
-/* Bytes of plain memory: between tensors, or scratch. */
-static void touch_gap(struct access *access, uint64_t offset, uint64_t bytes)
+/* Bytes of plain memory: between tensors, or scratch. Padding in a tensor's own pages goes with them: it holds nothing,
+ * whether they are there or not. */
+static void touch_gap(struct access *access, uint64_t offset, uint64_t bytes, bool padding)
 {
     char *memory = (char *)access->region->base + offset;
 
-    if (access->to)
+    if (padding && access->to)
+        memset(access->to + (offset - access->offset), 0, bytes);
+    else if (padding)
+        return;
+    else if (access->to)
         memcpy(access->to + (offset - access->offset), memory, bytes);
     else
         put(access, offset, memory, bytes);
 }
 
+/* Where what begins at `offset`, behind tensor i - 1 and before tensor i, ends, and whether it is padding. Lock held. */
+static void gap_at(const struct mz_region *region, uint32_t i, uint64_t offset, uint64_t *ret_end, bool *ret_padding)
+{
+    uint64_t from = i > 0 ? region->tensors[i - 1]->span_hi : 0;
+    uint64_t to = i < region->n ? region->tensors[i]->span_lo : region->bytes;
+    uint64_t end = offset < from ? from : offset < to ? to : *ret_end;
+
+    *ret_padding = offset < from || offset >= to;
+    *ret_end = end < *ret_end ? end : *ret_end;
+}
+
 /* The unit at the offset, and where it ends; NULL and where the gap ends. */
-static struct mz_unit *unit_at(struct mz_region *region, uint64_t offset, uint64_t *ret_end)
+static struct mz_unit *unit_at(struct mz_region *region, uint64_t offset, uint64_t *ret_end, bool *ret_padding)
 {
     struct mz_unit *unit = NULL;
-    uint32_t first, end;
+    uint32_t first, end, lo = 0;
 
     pthread_mutex_lock(&region->core->lock);
     *ret_end = region->bytes;
-    for (uint32_t lo = 0, hi = region->n; lo < hi && !unit;) {
+    for (uint32_t hi = region->n; lo < hi && !unit;) {
         uint32_t mid = (lo + hi) / 2;
         struct mz_tensor *tensor = region->tensors[mid];
         if (offset < tensor->offset) {
@@ -230,6 +246,8 @@ static struct mz_unit *unit_at(struct mz_region *region, uint64_t offset, uint64
             *ret_end = mz_unit_offset(unit) + mz_unit_bytes(unit);
         }
     }
+    if (!unit)
+        gap_at(region, lo, offset, ret_end, ret_padding);
     pthread_mutex_unlock(&region->core->lock);
     return unit;
 }
@@ -237,15 +255,16 @@ static struct mz_unit *unit_at(struct mz_region *region, uint64_t offset, uint64
 static int walk(struct access *access)
 {
     uint64_t at = access->offset, stop = access->offset + access->bytes, end;
+    bool padding = false;
 
     if (access->offset > access->region->bytes || access->bytes > access->region->bytes - access->offset)
         return -ERANGE;
     for (; at < stop; at = end) {
-        struct mz_unit *unit = unit_at(access->region, at, &end);
+        struct mz_unit *unit = unit_at(access->region, at, &end, &padding);
         if (end > stop)
             end = stop;
         if (!unit)
-            touch_gap(access, at, end - at);
+            touch_gap(access, at, end - at, padding);
         else if (access->to)
             read_unit(access, unit, at, end - at);
         else
@@ -314,9 +333,10 @@ int mz_region_copy(struct mz_region *to, uint64_t to_offset, struct mz_region *f
         return -ERANGE;
     char *buffer = mz_alloc(MZ_MIB);
     int err = buffer ? 0 : -ENOMEM;
+    bool padding;
 
     for (uint64_t done = 0, end; done < bytes && !err;) {
-        struct mz_unit *unit = unit_at(from, from_offset + done, &end);
+        struct mz_unit *unit = unit_at(from, from_offset + done, &end, &padding);
         uint64_t piece = end - (from_offset + done);
         piece = piece > bytes - done ? bytes - done : piece;
         if (piece_is_empty(unit)) {
