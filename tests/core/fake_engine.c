@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "os/fault.h"
 #include "os/mem.h"
@@ -96,8 +97,8 @@ static void fake_trap(struct mz_engine *engine, struct mz_memory *memory, uint64
 {
     (void)engine;
     uint64_t lo = up(offset), hi = down(offset + bytes);
-    if (lo < hi)
-        (void)mz_os_protect((char *)memory->base + lo, hi - lo, none);
+    if (lo < hi && mz_os_protect((char *)memory->base + lo, hi - lo, none) != 0 && !none) /* planned to fail: not this one */
+        (void)mprotect((char *)memory->base + lo, hi - lo, PROT_READ | PROT_WRITE);
 }
 
 static int fake_pack(struct mz_engine *engine, const struct mz_form *form, uint64_t offset, const void *plain,
