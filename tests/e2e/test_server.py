@@ -4,27 +4,9 @@ import threading
 
 import pytest
 import server as house
+from talk import ask, assert_same, warm_up
 
 MODELS = ["smollm2-135m", "gemma3-270m"]
-TOKENS = 24
-
-
-def ask(server, prompt, n_predict=TOKENS, **options):
-    answer = server.complete(prompt, n_predict, ignore_eos=True, **options)
-    assert len(answer["tokens"]) == n_predict
-    return answer
-
-
-def warm_up(server, prompt):
-    """The answer of the server with everything in memory and the prompt in its cache."""
-    server.mzcache("restore", "--wait")
-    ask(server, prompt)
-    return ask(server, prompt)
-
-
-def assert_same(restored, warm):
-    assert restored["tokens"] == warm["tokens"]
-    assert restored["timings"]["cache_n"] == restored["tokens_evaluated"] - 1
 
 
 @pytest.mark.quick
