@@ -19,7 +19,7 @@ enum cli_exit {
     CLI_OK = 0,
     CLI_FAILED = 1, /* the process answered with an error, or does not answer */
     CLI_USAGE = 2,
-    CLI_NO_PROCESS = 3, /* none with a model, or not that one */
+    CLI_NO_PROCESS = 3, /* none with a model, not that one, or it ended meanwhile */
     CLI_REFUSED = 4,    /* a limit below the floor */
     CLI_CANNOT_RUN = 126,
     CLI_NOT_FOUND = 127

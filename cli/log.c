@@ -44,6 +44,8 @@ static int follow(pid_t pid, uint64_t since)
             return rc == CLI_NO_PROCESS ? CLI_OK : rc; /* it ended, and so does its log */
         rc = print_new(target, &since);
         cli_targets_free(target, n);
+        if (rc == CLI_NO_PROCESS)
+            return CLI_OK;
         if (rc != CLI_OK || ferror(stdout))
             return rc;
     }

@@ -12,6 +12,7 @@ static const char *open_error(int rc)
 {
     switch (rc) {
     case -ENOENT:
+    case -ECONNRESET: /* it ended between accepting and greeting */
         return "it does not run, or mzCache is not in it";
     case -EPERM:
         return "it belongs to another user";
@@ -106,7 +107,7 @@ static int target_of(const struct cli_input *input, const char *text, struct cli
     if (rc < 0) {
         free(target);
         cli_error("process %s: %s", text, open_error(rc));
-        return rc == -ENOENT ? CLI_NO_PROCESS : CLI_FAILED;
+        return rc == -ENOENT || rc == -ECONNRESET ? CLI_NO_PROCESS : CLI_FAILED;
     }
     *ret = target;
     *ret_n = 1;
@@ -179,7 +180,7 @@ json_t *cli_ask(const struct cli_target *target, json_t *request, uint32_t timeo
     int rc = request ? mz_client_ask(target->client, request, timeout_ms, &reply) : -ENOMEM;
 
     json_decref(request);
-    *ret_exit = CLI_FAILED;
+    *ret_exit = rc == -ECONNRESET ? CLI_NO_PROCESS : CLI_FAILED;
     if (rc < 0) {
         cli_error("%s (%ld) does not answer: %s", target->program, (long)target->pid,
                   rc == -ECONNRESET ? "it ended" : strerror(-rc));
@@ -191,7 +192,7 @@ json_t *cli_ask(const struct cli_target *target, json_t *request, uint32_t timeo
     const json_t *floor = json_object_get(reply, "floor_bytes");
     cli_error("%s (%ld): %s%s%s", target->program, (long)target->pid, cli_text(reply, "message"),
               floor ? ": " : "", floor ? cli_size(cli_number(reply, "floor_bytes"), size) : "");
-    if (strcmp(cli_text(reply, "error"), "ERANGE") == 0)
+    if (floor && strcmp(cli_text(reply, "error"), "ERANGE") == 0)
         *ret_exit = CLI_REFUSED;
     json_decref(reply);
     return NULL;
