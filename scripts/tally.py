@@ -104,7 +104,8 @@ def report(folder):
         elif result.outcome == "fail":
             late.append(f"FAILED {stage}: {name}\n{tail(result.detail)}")
     late.sort(key=lambda line: line.startswith("FAILED"))
-    print("\n".join(late))
+    if late:
+        print("\n".join(late))
     print(f"{count['pass']} passed, {count['fail']} failed, {count['skip']} skipped", flush=True)
     return 0 if count["pass"] and not count["fail"] else 1
 
