@@ -32,9 +32,12 @@ static void threads(void **state)
 
     (void)state;
     for (unsigned i = 0; i < attn_cases_count; i++) {
-        struct attn_fixture *f = attn_fixture_create(&attn_cases[i]);
+        struct attn_case c = attn_cases[i];
+        struct attn_fixture *f;
         float *one;
 
+        c.unchecked = true;
+        f = attn_fixture_create(&c);
         assert_int_equal(attn_fixture_run(f, 1), 0);
         one = dst_copy(f);
         for (unsigned n = 0; n < sizeof(counts) / sizeof(counts[0]); n++) {
@@ -81,13 +84,14 @@ static void masked_garbage(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < attn_cases_count; i++) {
-        struct attn_case clean = attn_cases[i];
+        struct attn_case clean = attn_cases[i], dirty = attn_cases[i];
         struct attn_fixture *f, *g;
 
         if (!clean.poison)
             continue;
+        clean.unchecked = dirty.unchecked = true;
         clean.poison = false;
-        f = attn_fixture_create(&attn_cases[i]);
+        f = attn_fixture_create(&dirty);
         g = attn_fixture_create(&clean);
         f->a.isa = g->a.isa = MZ_ATTN_ISA_PLAIN; /* adds in one order, carefully or not */
         assert_int_equal(attn_fixture_run(f, 2), 0);

@@ -284,12 +284,27 @@ static void bad_arguments(void **state)
     attn_fixture_destroy(f);
 }
 
+/* The choice of kernel follows from the shape: it must not change with residency, or bits would. */
+static void choice(void **state)
+{
+    struct mz_attn shape = {.n_rows = 1, .n_heads = 16, .n_kv_heads = 8, .n_seq = 1, .n_kv = 8192, .dk = 128, .dv = 128};
+    struct mz_attn gated = shape;
+
+    (void)state;
+    gated.ready = never_ready;
+    for (int isa = 0; isa < MZ_ATTN_ISA_COUNT; isa++)
+        assert_int_equal(mz_attn_wins(&shape, (enum mz_attn_isa)isa), mz_attn_wins(&gated, (enum mz_attn_isa)isa));
+    assert_int_equal(mz_attn_wins(&shape, MZ_ATTN_ISA_BEST), mz_attn_wins(&shape, mz_attn_isa_best()));
+    assert_true(mz_attn_wins(&shape, MZ_ATTN_ISA_AVX2));
+    assert_false(mz_attn_wins(&shape, MZ_ATTN_ISA_PLAIN));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_order),     cmocka_unit_test(others_first),    cmocka_unit_test(masked_chunks),
         cmocka_unit_test(failure),       cmocka_unit_test(broken_callee),   cmocka_unit_test(workspace_again),
-        cmocka_unit_test(bad_arguments),
+        cmocka_unit_test(bad_arguments), cmocka_unit_test(choice),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
