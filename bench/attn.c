@@ -1,10 +1,11 @@
 /*
  * bench_attn: the attention kernel beside ggml-cpu's, in one process and in ggml-cpu's own thread team.
  *
- * Both run as graphs of one operation per layer: FLASH_ATTN_EXT, and two custom operations (partial, merge) with the
- * same inputs. Pairs are interleaved, so that what else the machine does hits both; each pair gives a ratio, and the
- * median of the ratios is the speedup. There are as many layers as give 256 MiB of K and V (at least 1, at most 16), as in
- * a model: the cache of one layer does not wait in the processor's caches for its next use.
+ * Both run as graphs of one operation per layer: FLASH_ATTN_EXT, and two custom operations (partial, merge)
+ * with the same inputs. Pairs are interleaved, so that what else the machine does hits both; each pair gives
+ * a ratio, and the median of the ratios is the speedup. There are as many layers as give 256 MiB of K and V
+ * (at least 1, at most 16), as in a model: the cache of one layer does not wait in the processor's caches for
+ * its next use.
  *
  * Beside each point stands the machine's limit: the larger of its operations at the measured peak of fused
  * multiply-adds and its bytes at the measured bandwidth of memory, both with as many threads.
@@ -62,7 +63,8 @@ static void die(const char *what)
     exit(1);
 }
 
-/* ------------------------------------------------------------------------------------------------- the machine's limits */
+/* ------------------------------------------------------------------------------------------------- the
+ * machine's limits */
 
 /* The widest vectors of the chosen instruction set; the compiler splits what the processor lacks. */
 #if defined(__x86_64__)
@@ -208,15 +210,17 @@ static double measure_memory(int threads)
     memset(memory, 1, bytes);
     for (int round = 0; round < 5; round++) {
         for (int i = 0; i < threads; i++)
-            burns[i] = (struct burn){.words = (uint64_t *)(memory + bytes / (uint64_t)threads / 128 * 128 * (uint64_t)i),
-                                     .n_words = bytes / (uint64_t)threads / 128 * 16};
+            burns[i] = (struct burn){
+                .words = (uint64_t *)(memory + bytes / (uint64_t)threads / 128 * 128 * (uint64_t)i),
+                .n_words = bytes / (uint64_t)threads / 128 * 16};
         best = fmax(best, (double)bytes / burn_ms(burns, threads) * 1e-6);
     }
     free(memory);
     return best;
 }
 
-/* ------------------------------------------------------------------------------------------------- one point */
+/* ------------------------------------------------------------------------------------------------- one point
+ */
 
 struct layer {
     struct ggml_tensor *k, *v;
@@ -293,8 +297,8 @@ static void build_layer(struct setup *s, struct layer *l)
     ggml_build_forward_expand(s->ggml_graph, dst);
     s->ggml_dst = dst;
     node = ggml_custom_4d(s->ctx, GGML_TYPE_F32, 1, 1, 1, 1, &l->k, 1, run_partial, GGML_N_TASKS_MAX, l);
-    node = ggml_custom_4d(s->ctx, GGML_TYPE_F32, dst->ne[0], dst->ne[1], dst->ne[2], dst->ne[3], &node, 1, run_merge,
-                          GGML_N_TASKS_MAX, l);
+    node = ggml_custom_4d(s->ctx, GGML_TYPE_F32, dst->ne[0], dst->ne[1], dst->ne[2], dst->ne[3], &node, 1,
+                          run_merge, GGML_N_TASKS_MAX, l);
     ggml_build_forward_expand(s->mz_graph, node);
     s->mz_dst = node;
     l->a.dst = (float *)node; /* becomes its data below */
@@ -311,13 +315,30 @@ static void describe_layer(struct setup *s, struct layer *l, enum mz_attn_isa is
         l->v_chunks[i] = (char *)l->v->data + i * MZ_ATTN_CHUNK * row_bytes;
     }
     l->a = (struct mz_attn){
-        .isa = isa, .run = 1, .n_rows = p->rows, .n_heads = p->heads, .n_kv_heads = p->kv_heads, .n_seq = 1,
-        .n_kv = p->kv, .dk = p->head_dim, .dv = p->head_dim, .q = s->q->data,
-        .q_head_bytes = p->head_dim * sizeof(float), .q_row_bytes = (uint64_t)p->heads * p->head_dim * sizeof(float),
-        .k = l->k_chunks, .v = l->v_chunks, .k_row_bytes = row_bytes, .k_head_bytes = 2 * (uint64_t)p->head_dim,
-        .v_row_bytes = row_bytes, .v_head_bytes = 2 * (uint64_t)p->head_dim,
-        .mask = s->mask->data, .mask_row_bytes = 2 * (uint64_t)p->kv, .mask_heads = 1, .mask_seqs = 1,
-        .scale = 1.0f / sqrtf((float)p->head_dim), .dst = dst->data,
+        .isa = isa,
+        .run = 1,
+        .n_rows = p->rows,
+        .n_heads = p->heads,
+        .n_kv_heads = p->kv_heads,
+        .n_seq = 1,
+        .n_kv = p->kv,
+        .dk = p->head_dim,
+        .dv = p->head_dim,
+        .q = s->q->data,
+        .q_head_bytes = p->head_dim * sizeof(float),
+        .q_row_bytes = (uint64_t)p->heads * p->head_dim * sizeof(float),
+        .k = l->k_chunks,
+        .v = l->v_chunks,
+        .k_row_bytes = row_bytes,
+        .k_head_bytes = 2 * (uint64_t)p->head_dim,
+        .v_row_bytes = row_bytes,
+        .v_head_bytes = 2 * (uint64_t)p->head_dim,
+        .mask = s->mask->data,
+        .mask_row_bytes = 2 * (uint64_t)p->kv,
+        .mask_heads = 1,
+        .mask_seqs = 1,
+        .scale = 1.0f / sqrtf((float)p->head_dim),
+        .dst = dst->data,
     };
     l->ws = s->ws;
     if (mz_attn_check(&l->a))
@@ -400,7 +421,8 @@ static double quantile(double *values, int n, double share)
     return values[(int)((double)(n - 1) * share)];
 }
 
-/* Largest distance between the two results, relative to the largest value: both are right, or one is not measured. */
+/* Largest distance between the two results, relative to the largest value: both are right, or one is not
+ * measured. */
 static double distance(const struct setup *s)
 {
     uint64_t n = (uint64_t)ggml_nelements(s->ggml_dst);
@@ -415,7 +437,8 @@ static double distance(const struct setup *s)
     return worst / scale;
 }
 
-static json_t *measure(const struct point *p, const struct options *o, ggml_backend_t cpu, double fma_gflops, double mem_gbps)
+static json_t *measure(const struct point *p, const struct options *o, ggml_backend_t cpu, double fma_gflops,
+                       double mem_gbps)
 {
     struct setup *s = setup_create(p, o, cpu);
     double theirs[PAIRS_MAX], ours[PAIRS_MAX], ratios[PAIRS_MAX], begin, flops, limit, best;
@@ -434,20 +457,25 @@ static json_t *measure(const struct point *p, const struct options *o, ggml_back
     flops = 4.0 * p->rows * p->heads * p->head_dim * p->kv;
     limit = fmax(flops / fma_gflops, (double)cache_bytes(p) / mem_gbps) * 1e-6;
     best = quantile(ours, n, 0.5);
-    ret = json_pack("{si si si si si sf sf sf sf sf sf sf sf si ss sb}", "rows", p->rows, "kv", p->kv, "heads", p->heads,
-                    "kv_heads", p->kv_heads, "head_dim", p->head_dim, "ggml_ms", quantile(theirs, n, 0.5), "mz_ms", best,
-                    "speedup", quantile(ratios, n, 0.5), "speedup_low", quantile(ratios, n, 0.25), "limit_ms", limit,
-                    "gflops", flops / best * 1e-6, "gbps", (double)cache_bytes(p) / best * 1e-6, "distance", distance(s),
-                    "n", n, "isa", mz_attn_isa_name(o->isa), "wins", mz_attn_wins(&s->layers[0].a, o->isa));
-    fprintf(stderr, "%4u rows %6u kv %2u/%u d%-3u  ggml %9.3f ms  mz %9.3f ms  x%6.2f (x%5.2f)  limit %8.3f ms (%3.0f%%)  "
-            "%6.1f GFLOP/s %5.1f GB/s  distance %.1e\n", p->rows, p->kv, p->heads, p->kv_heads, p->head_dim,
-            quantile(theirs, n, 0.5), best, quantile(ratios, n, 0.5), quantile(ratios, n, 0.25), limit, 100 * limit / best,
+    ret = json_pack(
+        "{si si si si si sf sf sf sf sf sf sf sf si ss sb}", "rows", p->rows, "kv", p->kv, "heads", p->heads,
+        "kv_heads", p->kv_heads, "head_dim", p->head_dim, "ggml_ms", quantile(theirs, n, 0.5), "mz_ms", best,
+        "speedup", quantile(ratios, n, 0.5), "speedup_low", quantile(ratios, n, 0.25), "limit_ms", limit,
+        "gflops", flops / best * 1e-6, "gbps", (double)cache_bytes(p) / best * 1e-6, "distance", distance(s),
+        "n", n, "isa", mz_attn_isa_name(o->isa), "wins", mz_attn_wins(&s->layers[0].a, o->isa));
+    fprintf(stderr,
+            "%4u rows %6u kv %2u/%u d%-3u  ggml %9.3f ms  mz %9.3f ms  x%6.2f (x%5.2f)  limit %8.3f ms "
+            "(%3.0f%%)  "
+            "%6.1f GFLOP/s %5.1f GB/s  distance %.1e\n",
+            p->rows, p->kv, p->heads, p->kv_heads, p->head_dim, quantile(theirs, n, 0.5), best,
+            quantile(ratios, n, 0.5), quantile(ratios, n, 0.25), limit, 100 * limit / best,
             flops / best * 1e-6, (double)cache_bytes(p) / best * 1e-6, distance(s));
     setup_destroy(s);
     return ret;
 }
 
-/* ------------------------------------------------------------------------------------------------- the table */
+/* ------------------------------------------------------------------------------------------------- the table
+ */
 
 static const uint32_t all_rows[] = {1, 2, 4, 8, 16, 32, 128, 512};
 static const uint32_t all_kv[] = {1024, 8192, 32768};
@@ -459,7 +487,8 @@ static const struct point shapes[] = {
 };
 
 static const struct point quick_points[] = {
-    {1, 8192, 16, 8, 128}, {8, 8192, 16, 8, 128}, {32, 1024, 32, 8, 64}, {8, 1024, 9, 3, 64}, {128, 1024, 16, 8, 128},
+    {1, 8192, 16, 8, 128}, {8, 8192, 16, 8, 128},   {32, 1024, 32, 8, 64},
+    {8, 1024, 9, 3, 64},   {128, 1024, 16, 8, 128},
 };
 
 static json_t *measure_table(const struct options *o, ggml_backend_t cpu, double fma_gflops, double mem_gbps)
@@ -489,7 +518,8 @@ static json_t *measure_table(const struct options *o, ggml_backend_t cpu, double
 static enum mz_attn_isa isa_by_name(const char *name)
 {
     for (int isa = MZ_ATTN_ISA_BEST; isa < MZ_ATTN_ISA_COUNT; isa++)
-        if (strcmp(mz_attn_isa_name((enum mz_attn_isa)isa), name) == 0 && mz_attn_isa_usable((enum mz_attn_isa)isa))
+        if (strcmp(mz_attn_isa_name((enum mz_attn_isa)isa), name) == 0 &&
+            mz_attn_isa_usable((enum mz_attn_isa)isa))
             return isa == MZ_ATTN_ISA_BEST ? mz_attn_isa_best() : (enum mz_attn_isa)isa;
     die("no such instruction set here");
     return MZ_ATTN_ISA_PLAIN;
@@ -508,7 +538,8 @@ static struct options parse(int argc, char **argv)
             continue;
         }
         if (!value || strncmp(argv[i], "--", 2) != 0)
-            die("usage: bench_attn [--quick] [--json FILE] [--threads N] [--seconds S] [--pairs N] [--isa NAME] [--only POINT]");
+            die("usage: bench_attn [--quick] [--json FILE] [--threads N] [--seconds S] [--pairs N] [--isa "
+                "NAME] [--only POINT]");
         i++;
         if (strcmp(argv[i - 1], "--json") == 0)
             o.json = value;
@@ -541,9 +572,10 @@ int main(int argc, char **argv)
     if (!cpu)
         die("no CPU backend");
     ggml_backend_cpu_set_n_threads(cpu, o.threads);
-    fprintf(stderr, "%s, %d threads: %.0f GFLOP/s, %.1f GB/s\n", mz_attn_isa_name(o.isa), o.threads, fma_gflops, mem_gbps);
-    root = json_pack("{so s{sf sf}}", "attn", measure_table(&o, cpu, fma_gflops, mem_gbps), "limits", "fma_gflops",
-                     fma_gflops, "mem_gbps", mem_gbps);
+    fprintf(stderr, "%s, %d threads: %.0f GFLOP/s, %.1f GB/s\n", mz_attn_isa_name(o.isa), o.threads,
+            fma_gflops, mem_gbps);
+    root = json_pack("{so s{sf sf}}", "attn", measure_table(&o, cpu, fma_gflops, mem_gbps), "limits",
+                     "fma_gflops", fma_gflops, "mem_gbps", mem_gbps);
     status = o.json ? json_dump_file(root, o.json, JSON_INDENT(1)) : json_dumpf(root, stdout, JSON_INDENT(1));
     if (!o.json)
         printf("\n");

@@ -1,13 +1,14 @@
 /*
  * Attention over chunk pointers: checks, the two phases, and how threads share the work.
  *
- * In the partial phase each thread claims items from a counter (first pass). An item whose next chunk is not there
- * yet is parked: set free again, with what it has so far in its slot. After the counter has run out, threads go over
- * the parked items: those whose chunk has come are continued; when none can be, a thread takes one and blocks on its
- * chunk. A thread leaves when every item is done or held by another thread: a holder that parks an item looks over
- * all of them again before it leaves, so none is left behind.
+ * In the partial phase each thread claims items from a counter (first pass). An item whose next chunk is not
+ * there yet is parked: set free again, with what it has so far in its slot. After the counter has run out,
+ * threads go over the parked items: those whose chunk has come are continued; when none can be, a thread
+ * takes one and blocks on its chunk. A thread leaves when every item is done or held by another thread: a
+ * holder that parks an item looks over all of them again before it leaves, so none is left behind.
  *
- * Data: the caller's descriptor is only read; slots and scratch belong to one thread at a time (attn_workspace.h).
+ * Data: the caller's descriptor is only read; slots and scratch belong to one thread at a time
+ * (attn_workspace.h).
  */
 #include "attn/attn.h"
 
@@ -19,7 +20,8 @@
 #include "attn/attn_kernel.h"
 #include "attn/attn_workspace.h"
 
-/* -------------------------------------------------------------------------------------------- checks and sizes */
+/* -------------------------------------------------------------------------------------------- checks and
+ * sizes */
 
 static bool shape_ok(const struct mz_attn *a)
 {
@@ -59,7 +61,8 @@ uint64_t mz_attn_workspace(const struct mz_attn *a, int nth)
     return p.scratch_offset + (uint64_t)nth * p.scratch_bytes;
 }
 
-/* -------------------------------------------------------------------------------------------- shared state */
+/* -------------------------------------------------------------------------------------------- shared state
+ */
 
 static uint64_t tagged(const struct mz_attn *a, uint32_t value)
 {
@@ -104,8 +107,8 @@ static uint64_t claim_next(const struct mz_attn *a, struct mz_attn_head *head, u
 
         if (index >= n_items)
             return UINT64_MAX;
-        if (atomic_compare_exchange_weak_explicit(&head->claim, &old, tagged(a, index + 1), memory_order_relaxed,
-                                                  memory_order_relaxed))
+        if (atomic_compare_exchange_weak_explicit(&head->claim, &old, tagged(a, index + 1),
+                                                  memory_order_relaxed, memory_order_relaxed))
             return index;
     }
 }
@@ -143,7 +146,8 @@ struct place {
     uint32_t range, seq, head_set, block;
 };
 
-/* Ranges outermost: the tokens that come back first are wanted first. Blocks innermost: they share K and V. */
+/* Ranges outermost: the tokens that come back first are wanted first. Blocks innermost: they share K and V.
+ */
 static struct place item_place(const struct mz_attn *a, const struct mz_attn_plan *p, uint64_t index)
 {
     struct place at;
@@ -174,7 +178,8 @@ static const uint16_t *row_mask(const struct mz_attn *a, uint32_t seq, uint32_t 
 {
     if (!a->mask)
         return NULL;
-    return (const uint16_t *)((const char *)a->mask + row * a->mask_row_bytes + head % a->mask_heads * a->mask_head_bytes +
+    return (const uint16_t *)((const char *)a->mask + row * a->mask_row_bytes +
+                              head % a->mask_heads * a->mask_head_bytes +
                               seq % a->mask_seqs * a->mask_seq_bytes);
 }
 
@@ -226,9 +231,9 @@ static int chunk_ask(const struct mz_attn *a, uint32_t seq, uint32_t chunk, bool
 }
 
 /*
- * Adds one chunk to the slots of all heads of the item, or to none: 0, 1 or negative as chunk_ask(). Chunks that
- * are masked for a head are left out, and asked for only if another head wants them. Asking comes before the first head
- * that reads, so being turned away leaves the slots as they were.
+ * Adds one chunk to the slots of all heads of the item, or to none: 0, 1 or negative as chunk_ask(). Chunks
+ * that are masked for a head are left out, and asked for only if another head wants them. Asking comes before
+ * the first head that reads, so being turned away leaves the slots as they were.
  */
 static int chunk_run(struct worker *w, const struct place *at, uint32_t index, bool block)
 {
@@ -264,8 +269,8 @@ struct progress {
     bool done; /* nothing is left of it */
 };
 
-/* Works on an item that the caller holds, as far as chunks are there; with `block`, waits for the first one. Gives the
- * item back. */
+/* Works on an item that the caller holds, as far as chunks are there; with `block`, waits for the first one.
+ * Gives the item back. */
 static struct progress item_run(struct worker *w, uint64_t index, bool block)
 {
     const struct mz_attn_plan *p = w->plan;
@@ -289,10 +294,11 @@ static struct progress item_run(struct worker *w, uint64_t index, bool block)
     return (struct progress){.on = next > begun, .done = next == n};
 }
 
-/* -------------------------------------------------------------------------------------------- partial phase */
+/* -------------------------------------------------------------------------------------------- partial phase
+ */
 
-/* One look at all parked items: continues what can be. Returns whether any got on; *ret_left: whether any that this
- * thread held is still not done. */
+/* One look at all parked items: continues what can be. Returns whether any got on; *ret_left: whether any
+ * that this thread held is still not done. */
 static bool parked_scan(struct worker *w, bool *ret_left)
 {
     bool on = false;
@@ -320,7 +326,8 @@ static void parked_wait(struct worker *w)
     }
 }
 
-static void worker_init(struct worker *w, const struct mz_attn *a, const struct mz_attn_plan *p, void *ws, int ith)
+static void worker_init(struct worker *w, const struct mz_attn *a, const struct mz_attn_plan *p, void *ws,
+                        int ith)
 {
     float *at = (float *)((char *)ws + p->scratch_offset + (uint64_t)ith * p->scratch_bytes);
     size_t q_floats = (size_t)p->block_rows * p->dk_pad;
@@ -372,8 +379,8 @@ struct row {
     const float *m, *s, *acc;
 };
 
-static struct row slot_row(const struct mz_attn *a, const struct mz_attn_plan *p, const float *slots, uint64_t range,
-                           uint64_t seq, uint32_t head, uint32_t token)
+static struct row slot_row(const struct mz_attn *a, const struct mz_attn_plan *p, const float *slots,
+                           uint64_t range, uint64_t seq, uint32_t head, uint32_t token)
 {
     uint32_t in_group = token * p->group + head % p->group, in_block = in_group % p->block_rows;
     const float *slot =
@@ -387,8 +394,8 @@ static struct row slot_row(const struct mz_attn *a, const struct mz_attn_plan *p
 }
 
 /* The largest logit over all ranges and the sink; NaN when a range's sum is NaN is left to the sums. */
-static float row_max(const struct mz_attn *a, const struct mz_attn_plan *p, const float *slots, uint64_t seq, uint32_t head,
-                     uint32_t token)
+static float row_max(const struct mz_attn *a, const struct mz_attn_plan *p, const float *slots, uint64_t seq,
+                     uint32_t head, uint32_t token)
 {
     float m = a->sinks ? a->sinks[head] : -INFINITY;
 
@@ -397,8 +404,8 @@ static float row_max(const struct mz_attn *a, const struct mz_attn_plan *p, cons
     return m;
 }
 
-static void row_merge(const struct mz_attn *a, const struct mz_attn_plan *p, const float *slots, uint64_t seq, uint32_t head,
-                      uint32_t token, float *dst)
+static void row_merge(const struct mz_attn *a, const struct mz_attn_plan *p, const float *slots, uint64_t seq,
+                      uint32_t head, uint32_t token, float *dst)
 {
     float m = row_max(a, p, slots, seq, head, token);
     float sum = a->sinks ? expf(a->sinks[head] - m) : 0.0f;
@@ -437,7 +444,8 @@ void mz_attn_merge(const struct mz_attn *a, void *ws, int ith, int nth)
 
     mz_attn_plan_make(a, &p);
     slots = (const float *)((const char *)ws + p.slots_offset);
-    if (!has_failed(a, head) && !all_done(a, &p, (const struct mz_attn_item *)((const char *)ws + p.items_offset)))
+    if (!has_failed(a, head) &&
+        !all_done(a, &p, (const struct mz_attn_item *)((const char *)ws + p.items_offset)))
         fail(a, head, -ESTALE);
     if (ith == 0)
         atomic_store_explicit(&head->merged, a->run, memory_order_relaxed);

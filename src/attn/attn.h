@@ -3,23 +3,24 @@
  *
  * It computes what ggml calls FLASH_ATTN_EXT for K and V of type fp16: for every query row and head
  *
- *     dst = sum_t softmax_t(cap(scale * q.k_t) + slope * mask_t) v_t      cap(x) = c * tanh(x / c), or x when c is 0
+ *     dst = sum_t softmax_t(cap(scale * q.k_t) + slope * mask_t) v_t      cap(x) = c * tanh(x / c), or x when
+ * c is 0
  *
  * with an optional sink, a logit per head that takes part in the sum of the softmax and in nothing else
  * (semantics of ggml_compute_forward_flash_attn_ext, ggml/src/ggml-cpu/ops.cpp). K and V are read where they
- * lie, through one pointer per MZ_ATTN_CHUNK tokens, and the softmax is kept online across chunks in fp32; this
- * is the kernel of section 4.2 of the paper, for a CPU. All query rows of the heads that share one KV head form one
- * block, so that a K or V row is read and widened once for all of them.
+ * lie, through one pointer per MZ_ATTN_CHUNK tokens, and the softmax is kept online across chunks in fp32;
+ * this is the kernel of section 4.2 of the paper, for a CPU. All query rows of the heads that share one KV
+ * head form one block, so that a K or V row is read and widened once for all of them.
  *
  * Two phases, with a barrier of the caller between them, each entered by the same `nth` threads:
- *   mz_attn_partial  computes, per fixed range of tokens, the maximum, the sum and the accumulator of each row;
- *   mz_attn_merge    joins the ranges in ascending order and writes dst.
- * The ranges follow from the shape alone, and each is walked in ascending order by one thread at a time: no bit
- * of dst depends on the number of threads, on who computed what, or on which chunk was there first.
+ *   mz_attn_partial  computes, per fixed range of tokens, the maximum, the sum and the accumulator of each
+ * row; mz_attn_merge    joins the ranges in ascending order and writes dst. The ranges follow from the shape
+ * alone, and each is walked in ascending order by one thread at a time: no bit of dst depends on the number
+ * of threads, on who computed what, or on which chunk was there first.
  *
- * Masked positions (mask -infinity) are never mixed in: K and V there may hold anything, NaN included. 32 tokens
- * that are masked for all the rows of a block are not even read. A row that is masked everywhere gives zeros, as in
- * ggml. A NaN that is not masked shows in dst.
+ * Masked positions (mask -infinity) are never mixed in: K and V there may hold anything, NaN included. 32
+ * tokens that are masked for all the rows of a block are not even read. A row that is masked everywhere gives
+ * zeros, as in ggml. A NaN that is not masked shows in dst.
  *
  * Nothing here allocates, logs or makes a system call; only `ready` may block.
  */
@@ -46,28 +47,31 @@ enum mz_attn_isa {
 };
 
 /*
- * Asks for chunk `chunk` (K and V, all KV heads) of sequence `seq`. Called only when `ready` is set, before the first
- * byte of a chunk is read, by any of the computing threads and by several at once, also for the same chunk; not called
- * for a chunk that is masked for all the rows which would read it.
+ * Asks for chunk `chunk` (K and V, all KV heads) of sequence `seq`. Called only when `ready` is set, before
+ * the first byte of a chunk is read, by any of the computing threads and by several at once, also for the
+ * same chunk; not called for a chunk that is masked for all the rows which would read it.
  *
  *   block == false  must not wait. 0: it is there; 1: not yet; negative errno: it will never be.
- *   block == true   waits until it is there. 0: it is there; anything else: it cannot be had, or the caller gave up
+ *   block == true   waits until it is there. 0: it is there; anything else: it cannot be had, or the caller
+ * gave up
  *                   (-ECANCELED); 1 counts as -EIO. Called by a thread only when it found nothing else to do.
  *
- * What was ready stays ready until the partial phase has returned on all threads. The callee orders its writes of the
- * chunk before its answer (a lock or an acquire load does).
+ * What was ready stays ready until the partial phase has returned on all threads. The callee orders its
+ * writes of the chunk before its answer (a lock or an acquire load does).
  */
 typedef int (*mz_attn_ready)(void *user, uint32_t seq, uint32_t chunk, bool block);
 
 /*
- * One attention operation. All of it belongs to the caller, is only read, and stays unchanged from the first call of
- * mz_attn_partial to the last return of mz_attn_merge. Strides are in bytes; elements of a row are contiguous.
+ * One attention operation. All of it belongs to the caller, is only read, and stays unchanged from the first
+ * call of mz_attn_partial to the last return of mz_attn_merge. Strides are in bytes; elements of a row are
+ * contiguous.
  */
 struct mz_attn {
     enum mz_attn_isa isa; /* MZ_ATTN_ISA_BEST, or another one that mz_attn_isa_usable() accepts */
 
-    /* Which use of the workspace this is: never 0, and other than at every earlier use of the same workspace. A counter
-     * does. This is what makes a workspace usable again after an operation that failed or was never merged. */
+    /* Which use of the workspace this is: never 0, and other than at every earlier use of the same workspace.
+     * A counter does. This is what makes a workspace usable again after an operation that failed or was never
+     * merged. */
     uint32_t run;
 
     uint32_t n_rows;     /* query rows (tokens), 0 allowed */
@@ -83,8 +87,8 @@ struct mz_attn {
     uint64_t q_head_bytes;
     uint64_t q_seq_bytes;
 
-    /* [n_seq][ceil(n_kv / MZ_ATTN_CHUNK)] addresses of head 0 of the first token of each chunk, 2-byte aligned. Only the
-     * tokens below n_kv are read. Sequences that share their cache repeat the pointers. */
+    /* [n_seq][ceil(n_kv / MZ_ATTN_CHUNK)] addresses of head 0 of the first token of each chunk, 2-byte
+     * aligned. Only the tokens below n_kv are read. Sequences that share their cache repeat the pointers. */
     const void *const *k;
     const void *const *v;
     uint64_t k_row_bytes; /* from a token to the next, inside a chunk */
@@ -110,41 +114,45 @@ struct mz_attn {
     void *user;          /* for ready */
 };
 
-/* 0, or -EINVAL when a field contradicts the comments above, or -ENOTSUP when the processor lacks a->isa. Pure. */
+/* 0, or -EINVAL when a field contradicts the comments above, or -ENOTSUP when the processor lacks a->isa.
+ * Pure. */
 int mz_attn_check(const struct mz_attn *a);
 
 /*
- * Bytes of workspace that `a` needs with at most `nth` threads (at least 1): a pure function of isa and shape; neither
- * pointers nor strides matter. At most 4 MiB of partial results, or those of a single range when these are more
- * (n_seq * n_heads * n_rows rows of dv + 2 floats, padded), plus 1 MiB a thread at most.
+ * Bytes of workspace that `a` needs with at most `nth` threads (at least 1): a pure function of isa and
+ * shape; neither pointers nor strides matter. At most 4 MiB of partial results, or those of a single range
+ * when these are more (n_seq * n_heads * n_rows rows of dv + 2 floats, padded), plus 1 MiB a thread at most.
  * `a` must pass mz_attn_check().
  */
 uint64_t mz_attn_workspace(const struct mz_attn *a, int nth);
 
 /*
- * The two phases. `ws` is 64-byte aligned, mz_attn_workspace(a, nth) bytes, zeroed before its first use ever and left
- * alone by others from then on; it may serve any number of operations one after another, of any shape that fits.
- * 0 <= ith < nth, each ith on one thread; the caller puts a barrier (that orders memory) between the two phases and
- * before the next use. `a` must pass mz_attn_check().
+ * The two phases. `ws` is 64-byte aligned, mz_attn_workspace(a, nth) bytes, zeroed before its first use ever
+ * and left alone by others from then on; it may serve any number of operations one after another, of any
+ * shape that fits. 0 <= ith < nth, each ith on one thread; the caller puts a barrier (that orders memory)
+ * between the two phases and before the next use. `a` must pass mz_attn_check().
  *
- * When `ready` fails, the operation fails: the first answer is kept for mz_attn_status(), all threads leave the
- * partial phase after the chunk they are at, and the merge phase fills dst with NaN. The same happens (-ESTALE) when the
- * partial phase was not run, or was already merged, for this a->run.
+ * When `ready` fails, the operation fails: the first answer is kept for mz_attn_status(), all threads leave
+ * the partial phase after the chunk they are at, and the merge phase fills dst with NaN. The same happens
+ * (-ESTALE) when the partial phase was not run, or was already merged, for this a->run.
  */
 void mz_attn_partial(const struct mz_attn *a, void *ws, int ith, int nth);
 void mz_attn_merge(const struct mz_attn *a, void *ws, int ith, int nth);
 
-/* After the merge phase (or a partial phase that nobody merges): 0, or the negative errno why dst holds no result. */
+/* After the merge phase (or a partial phase that nobody merges): 0, or the negative errno why dst holds no
+ * result. */
 int mz_attn_status(const struct mz_attn *a, const void *ws);
 
-/* The instruction sets: what BEST stands for here; whether one can run here; its name ("avx512"), never NULL. */
+/* The instruction sets: what BEST stands for here; whether one can run here; its name ("avx512"), never NULL.
+ */
 enum mz_attn_isa mz_attn_isa_best(void);
 bool mz_attn_isa_usable(enum mz_attn_isa isa);
 const char *mz_attn_isa_name(enum mz_attn_isa isa);
 
 /*
- * Whether this kernel is at least as fast as ggml-cpu's for this shape: a table frozen in the source, made from
- * measurements with bench_attn. `isa` is what would run, BEST allowed. Pure: it never looks at residency, load or time.
+ * Whether this kernel is at least as fast as ggml-cpu's for this shape: a table frozen in the source, made
+ * from measurements with bench_attn. `isa` is what would run, BEST allowed. Pure: it never looks at
+ * residency, load or time.
  */
 bool mz_attn_wins(const struct mz_attn *a, enum mz_attn_isa isa);
 

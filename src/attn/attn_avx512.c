@@ -1,4 +1,5 @@
-/* The attention kernel for AVX-512. The file is compiled with that instruction set; where it is not, there is no kernel. */
+/* The attention kernel for AVX-512. The file is compiled with that instruction set; where it is not, there is
+ * no kernel. */
 #include "attn/attn_kernel.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)

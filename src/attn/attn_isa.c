@@ -1,4 +1,5 @@
-/* Which instruction sets there are, which this processor has, and for which shapes the kernel beats ggml-cpu's. */
+/* Which instruction sets there are, which this processor has, and for which shapes the kernel beats
+ * ggml-cpu's. */
 #include "attn/attn.h"
 
 #include <stddef.h>
@@ -12,8 +13,8 @@ static bool has_avx2(void)
 {
     unsigned a, b, c, d;
 
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
-           (c & bit_F16C);
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
 static bool has_avx512(void)
@@ -86,13 +87,13 @@ const struct mz_attn_kernel *mz_attn_kernel_get(enum mz_attn_isa isa)
 }
 
 /*
- * Frozen from bench_attn, one thread, on a Xeon with AVX-512 against a ggml-cpu (0.25.3) compiled for that processor; rows
- * 1..512, 32 to 8k tokens, head sizes 40 to 576, 1 to 20 query heads per KV head. From 64 rows on ggml multiplies in tiles.
- *   AVX-512  1.5 to 40 times as fast everywhere; least with 64 rows, 16/8 heads, size 128.
- *   AVX2     1.5 to 22 times below 64 rows; from there 1.06 to 1.5, but 0.8 to 1.0 with 16/8 heads, size 128. Where AVX2 is
- *            what there is, ggml has no AVX-512 either: the true ratios are higher.
- *   plain    0.06 to 0.3: for processors that have none of the others, and for tests.
- *   NEON     runs under an emulator only so far, which says nothing about time: ggml's is taken.
+ * Frozen from bench_attn, one thread, on a Xeon with AVX-512 against a ggml-cpu (0.25.3) compiled for that
+ * processor; rows 1..512, 32 to 8k tokens, head sizes 40 to 576, 1 to 20 query heads per KV head. From 64
+ * rows on ggml multiplies in tiles. AVX-512  1.5 to 40 times as fast everywhere; least with 64 rows, 16/8
+ * heads, size 128. AVX2     1.5 to 22 times below 64 rows; from there 1.06 to 1.5, but 0.8 to 1.0 with 16/8
+ * heads, size 128. Where AVX2 is what there is, ggml has no AVX-512 either: the true ratios are higher. plain
+ * 0.06 to 0.3: for processors that have none of the others, and for tests. NEON     runs under an emulator
+ * only so far, which says nothing about time: ggml's is taken.
  */
 static const struct {
     enum mz_attn_isa isa;
@@ -110,7 +111,8 @@ bool mz_attn_wins(const struct mz_attn *a, enum mz_attn_isa isa)
     if (isa == MZ_ATTN_ISA_BEST)
         isa = mz_attn_isa_best();
     for (unsigned i = 0; i < sizeof(wins) / sizeof(wins[0]); i++) {
-        if (wins[i].isa == isa && a->n_rows <= wins[i].rows_max && a->dk >= wins[i].dk_min && a->dk <= wins[i].dk_max)
+        if (wins[i].isa == isa && a->n_rows <= wins[i].rows_max && a->dk >= wins[i].dk_min &&
+            a->dk <= wins[i].dk_max)
             return true;
     }
     return false;

@@ -1,5 +1,6 @@
 /*
- * The seam between the driver (attn.c) and the kernels (attn_<isa>.c, all made of attn_kernel.inc.h). Private.
+ * The seam between the driver (attn.c) and the kernels (attn_<isa>.c, all made of attn_kernel.inc.h).
+ * Private.
  */
 #ifndef MZ_ATTN_KERNEL_H
 #define MZ_ATTN_KERNEL_H
@@ -12,8 +13,8 @@
 #define MZ_ATTN_BLOCK_MAX 32
 
 /*
- * What a thread works on: one block of one KV head of one sequence. On the thread's stack; the pointers go into
- * the workspace: slot belongs to the thread while it holds the item, scratch always.
+ * What a thread works on: one block of one KV head of one sequence. On the thread's stack; the pointers go
+ * into the workspace: slot belongs to the thread while it holds the item, scratch always.
  */
 struct mz_attn_job {
     const struct mz_attn *a;
@@ -24,22 +25,23 @@ struct mz_attn_job {
 
     float *m, *s, *acc; /* the slot */
 
-    float *q;      /* scaled queries: [dk][block_rows], or [block_rows][dk] with plan->few */
-    float *k;      /* [MZ_ATTN_TILE][dk_pad] widened K rows; unused with plan->few */
-    float *v;      /* [MZ_ATTN_TILE][dv_pad] widened V rows; unused with plan->few */
-    float *logits; /* [MZ_ATTN_TILE][block_rows], or [block_rows][MZ_ATTN_CHUNK] with plan->few; then weights */
-    float *bias;   /* slope * mask, laid out like the logits of a tile */
+    float *q; /* scaled queries: [dk][block_rows], or [block_rows][dk] with plan->few */
+    float *k; /* [MZ_ATTN_TILE][dk_pad] widened K rows; unused with plan->few */
+    float *v; /* [MZ_ATTN_TILE][dv_pad] widened V rows; unused with plan->few */
+    float
+        *logits; /* [MZ_ATTN_TILE][block_rows], or [block_rows][MZ_ATTN_CHUNK] with plan->few; then weights */
+    float *bias; /* slope * mask, laid out like the logits of a tile */
 
-    float slope[MZ_ATTN_BLOCK_MAX];             /* of each row's head; 1 without ALiBi */
-    const uint16_t *mask[MZ_ATTN_BLOCK_MAX];    /* of each row, at token 0; NULL without mask. Rows that share it are
-                                                 * neighbours and have the same pointer */
+    float slope[MZ_ATTN_BLOCK_MAX];          /* of each row's head; 1 without ALiBi */
+    const uint16_t *mask[MZ_ATTN_BLOCK_MAX]; /* of each row, at token 0; NULL without mask. Rows that share it
+                                              * are neighbours and have the same pointer */
 };
 
 /* What the mask says about a run of tokens for all the rows of a block. */
 enum mz_attn_mask {
-    MZ_ATTN_MASK_NONE,  /* adds nothing */
+    MZ_ATTN_MASK_NONE, /* adds nothing */
     MZ_ATTN_MASK_SOME,
-    MZ_ATTN_MASK_ALL,   /* every position is -infinity */
+    MZ_ATTN_MASK_ALL, /* every position is -infinity */
 };
 
 struct mz_attn_kernel {

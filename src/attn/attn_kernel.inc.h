@@ -1,11 +1,8 @@
 /*
- * The attention kernel, written once for all instruction sets. Included by attn_<isa>.c after its attn_vec_<isa>.h,
- * which defines
- *     vf, VF_LANES                 a vector of floats
- *     vf_load vf_store vf_half     unaligned; vf_half widens VF_LANES fp16 values
- *     vf_set vf_add vf_sub vf_mul vf_div vf_abs vf_round
- *     vf_fma(x, y, z)              x * y + z, fused or not
- *     vf_max(x, y)                 y when either is NaN (or NaN)
+ * The attention kernel, written once for all instruction sets. Included by attn_<isa>.c after its
+ * attn_vec_<isa>.h, which defines vf, VF_LANES                 a vector of floats vf_load vf_store vf_half
+ * unaligned; vf_half widens VF_LANES fp16 values vf_set vf_add vf_sub vf_mul vf_div vf_abs vf_round vf_fma(x,
+ * y, z)              x * y + z, fused or not vf_max(x, y)                 y when either is NaN (or NaN)
  *     vf_pow2_mul(x, n)            x * 2^n, n integral, -126..0 or NaN
  *     vf_if_less(x, y, a, b)       per lane x < y ? a : b
  *     vf_sum, vf_largest           over the lanes
@@ -17,12 +14,12 @@
  * Two algorithms, chosen by the number of rows in a group (attn_plan.c):
  *
  * block: the lanes are query rows. 32 K rows are widened, and each element, broadcast, is multiplied with a
- *   vector of that element of all rows (the queries were transposed when packed). Logits come out as [token][row], so
- *   the softmax needs no sums across lanes, and the weights lie ready to be broadcast against widened V rows.
- *   With fewer rows than lanes the lanes are wasted, hence
- * few: the lanes run along the head; dot products of fp16 K rows with each query row, summed across lanes
- *   several at a time. A chunk of logits is kept, so that the softmax is taken once per chunk and the accumulators
- *   stay in registers while V is read.
+ *   vector of that element of all rows (the queries were transposed when packed). Logits come out as
+ * [token][row], so the softmax needs no sums across lanes, and the weights lie ready to be broadcast against
+ * widened V rows. With fewer rows than lanes the lanes are wasted, hence few: the lanes run along the head;
+ * dot products of fp16 K rows with each query row, summed across lanes several at a time. A chunk of logits
+ * is kept, so that the softmax is taken once per chunk and the accumulators stay in registers while V is
+ * read.
  */
 #include <float.h>
 #include <math.h>
@@ -39,11 +36,13 @@
 /* K rows are widened as [dk_pad / GROUP][TILE][GROUP], so that the distance between tokens is a constant. */
 #define GROUP MZ_ATTN_PAD
 
-/* ------------------------------------------------------------------------------------------------- functions */
+/* ------------------------------------------------------------------------------------------------- functions
+ */
 
 /*
- * exp(x) for x <= 0: 0 below -87.3, where the result would be subnormal; NaN stays NaN. exp(r) = 1 + r + r^2 p(r) on
- * |r| <= ln(2) / 2 with p interpolated at Chebyshev nodes, 1.1e-8 off; with rounding at most 2 ulp (1.2e-7 relative).
+ * exp(x) for x <= 0: 0 below -87.3, where the result would be subnormal; NaN stays NaN. exp(r) = 1 + r + r^2
+ * p(r) on |r| <= ln(2) / 2 with p interpolated at Chebyshev nodes, 1.1e-8 off; with rounding at most 2 ulp
+ * (1.2e-7 relative).
  */
 INLINE vf exp_of_negative(vf x)
 {
@@ -89,7 +88,8 @@ INLINE vf safe_max(vf m)
     return vf_if_less(m, vf_set(-FLT_MAX), vf_set(0.0f), m);
 }
 
-/* ------------------------------------------------------------------------------------------------- rows of memory */
+/* ------------------------------------------------------------------------------------------------- rows of
+ * memory */
 
 static const uint16_t *k_row(const struct mz_attn_job *job, uint32_t chunk, uint32_t token)
 {
@@ -114,8 +114,8 @@ INLINE const uint16_t *row_next(const uint16_t *row, uint64_t bytes)
     return (const uint16_t *)((const char *)row + bytes);
 }
 
-/* Rows of the other heads lie between two rows of this one: the hardware's prefetcher sees strides that often cross
- * a page and stops there. */
+/* Rows of the other heads lie between two rows of this one: the hardware's prefetcher sees strides that often
+ * cross a page and stops there. */
 INLINE void row_prefetch(const uint16_t *row, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i += 32)
@@ -180,9 +180,10 @@ static void pack(struct mz_attn_job *job)
     }
 }
 
-/* Weights of exactly 0 leave V out, so that a NaN in a masked V row stays there. Slow; for tiles with such rows. */
-static void add_carefully(const uint16_t *v, uint64_t v_bytes, const float *weights, size_t weight_step, uint32_t dv,
-                          uint32_t n_tokens, float *acc)
+/* Weights of exactly 0 leave V out, so that a NaN in a masked V row stays there. Slow; for tiles with such
+ * rows. */
+static void add_carefully(const uint16_t *v, uint64_t v_bytes, const float *weights, size_t weight_step,
+                          uint32_t dv, uint32_t n_tokens, float *acc)
 {
     for (uint32_t t = 0; t < n_tokens; t++, v = row_next(v, v_bytes)) {
         float w = weights[t * weight_step];
@@ -198,9 +199,9 @@ static void add_carefully(const uint16_t *v, uint64_t v_bytes, const float *weig
 #define WIDEN_AHEAD 4
 
 /*
- * Rows that are asked for while others are multiplied: V of a tile during its logits, K of the next tile while V of
- * this one is added. In bursts, from the widening loop, the requests would fill the processor's line buffers
- * and stall it: a quarter of the time with 8 rows.
+ * Rows that are asked for while others are multiplied: V of a tile during its logits, K of the next tile
+ * while V of this one is added. In bursts, from the widening loop, the requests would fill the processor's
+ * line buffers and stall it: a quarter of the time with 8 rows.
  */
 struct ahead {
     const uint16_t *row;
@@ -212,8 +213,8 @@ INLINE void ahead_ask(struct ahead a, uint32_t token, uint32_t d)
     __builtin_prefetch(row_next(a.row, a.bytes * token) + d, 0, 3);
 }
 
-/* Widens n_tokens rows of n values; zeros up to n_pad and TILE. Distance between tokens: `stride` floats, between
- * groups of `stride` values: TILE * stride. */
+/* Widens n_tokens rows of n values; zeros up to n_pad and TILE. Distance between tokens: `stride` floats,
+ * between groups of `stride` values: TILE * stride. */
 INLINE void widen(const uint16_t *row, uint64_t row_bytes, uint32_t n, uint32_t n_tokens, float *out,
                   const uint32_t stride)
 {
@@ -229,8 +230,8 @@ INLINE void widen(const uint16_t *row, uint64_t row_bytes, uint32_t n, uint32_t 
 }
 
 /* The values of each row behind the last whole group. */
-static void widen_rest(const uint16_t *row, uint64_t row_bytes, uint32_t from, uint32_t n, uint32_t n_tokens, float *out,
-                       uint32_t stride)
+static void widen_rest(const uint16_t *row, uint64_t row_bytes, uint32_t from, uint32_t n, uint32_t n_tokens,
+                       float *out, uint32_t stride)
 {
     memset(out, 0, sizeof(float) * TILE * stride);
     for (uint32_t t = 0; t < n_tokens; t++, row = row_next(row, row_bytes)) {
@@ -268,42 +269,42 @@ static void widen_v(const struct mz_attn_job *job, uint32_t chunk, uint32_t t0, 
 }
 
 /* Logits of n_tokens tokens for n_vectors vectors of rows: n_tokens * n_vectors sums in registers. */
-INLINE void qk_step(const float *q, const float *k, uint32_t dk_pad, float *logits, struct ahead values, const uint32_t n_tokens,
-                    const uint32_t n_vectors)
+INLINE void qk_step(const float *q, const float *k, uint32_t dk_pad, float *logits, struct ahead values,
+                    const uint32_t n_tokens, const uint32_t n_vectors)
 {
     const uint32_t rows = n_vectors * VF_LANES;
     vf sum[16][VF_QK_VECTORS];
 
-    UNROLL for (uint32_t t = 0; t < n_tokens; t++)
-        UNROLL for (uint32_t v = 0; v < n_vectors; v++)
-            sum[t][v] = vf_set(0.0f);
+    UNROLL for (uint32_t t = 0; t < n_tokens; t++) UNROLL for (uint32_t v = 0; v < n_vectors; v++) sum[t][v] =
+        vf_set(0.0f);
     for (uint32_t g = 0; g < dk_pad / GROUP; g++, k += TILE * GROUP) {
         for (uint32_t t = g % 2; t < n_tokens; t += 2) /* a line of half the rows: two groups are a line */
             ahead_ask(values, t, g / 2 * 2 * GROUP);
         for (uint32_t d = 0; d < GROUP; d++, q += rows) {
             vf column[VF_QK_VECTORS];
 
-            UNROLL for (uint32_t v = 0; v < n_vectors; v++)
-                column[v] = vf_load(q + v * VF_LANES);
-            UNROLL for (uint32_t t = 0; t < n_tokens; t++) {
+            UNROLL for (uint32_t v = 0; v < n_vectors; v++) column[v] = vf_load(q + v * VF_LANES);
+            UNROLL for (uint32_t t = 0; t < n_tokens; t++)
+            {
                 vf element = vf_set(k[t * GROUP + d]);
 
-                UNROLL for (uint32_t v = 0; v < n_vectors; v++)
-                    sum[t][v] = vf_fma(element, column[v], sum[t][v]);
+                UNROLL for (uint32_t v = 0; v < n_vectors; v++) sum[t][v] =
+                    vf_fma(element, column[v], sum[t][v]);
             }
         }
     }
-    UNROLL for (uint32_t t = 0; t < n_tokens; t++)
-        UNROLL for (uint32_t v = 0; v < n_vectors; v++)
-            vf_store(logits + t * rows + v * VF_LANES, sum[t][v]);
+    UNROLL for (uint32_t t = 0; t < n_tokens; t++) UNROLL for (uint32_t v = 0; v < n_vectors; v++)
+        vf_store(logits + t * rows + v * VF_LANES, sum[t][v]);
 }
 
-INLINE void qk_tile(const struct mz_attn_job *job, uint32_t n_tokens, struct ahead v, const uint32_t n_vectors)
+INLINE void qk_tile(const struct mz_attn_job *job, uint32_t n_tokens, struct ahead v,
+                    const uint32_t n_vectors)
 {
     const uint32_t step = VF_QK_TOKENS(n_vectors);
 
     for (uint32_t t = 0; t < n_tokens; t += step, v.row = row_next(v.row, v.bytes * step))
-        qk_step(job->q, job->k + t * GROUP, job->plan->dk_pad, job->logits + t * n_vectors * VF_LANES, v, step, n_vectors);
+        qk_step(job->q, job->k + t * GROUP, job->plan->dk_pad, job->logits + t * n_vectors * VF_LANES, v,
+                step, n_vectors);
 }
 
 static void qk(const struct mz_attn_job *job, uint32_t n_tokens, struct ahead v)
@@ -344,7 +345,8 @@ static void bias_block(const struct mz_attn_job *job, uint32_t token, uint32_t n
 }
 
 /* Soft-cap and mask; returns the largest logit per lane. */
-INLINE vf logits_finish(const struct mz_attn_job *job, float *x, const float *bias, uint32_t n_tokens, bool masked)
+INLINE vf logits_finish(const struct mz_attn_job *job, float *x, const float *bias, uint32_t n_tokens,
+                        bool masked)
 {
     float cap = job->a->logit_softcap;
     uint32_t rows = job->plan->block_rows;
@@ -364,7 +366,8 @@ INLINE vf logits_finish(const struct mz_attn_job *job, float *x, const float *bi
     return largest;
 }
 
-/* Logits become weights; the slot's maximum and sum are brought up to date. alpha: what acc has to be multiplied by. */
+/* Logits become weights; the slot's maximum and sum are brought up to date. alpha: what acc has to be
+ * multiplied by. */
 static void softmax_block(struct mz_attn_job *job, uint32_t n_tokens, bool masked, float *alpha)
 {
     uint32_t rows = job->plan->block_rows;
@@ -388,42 +391,41 @@ static void softmax_block(struct mz_attn_job *job, uint32_t n_tokens, bool maske
 }
 
 /* acc = acc * alpha + weights * V for VF_PV_ROWS rows and n_vectors vectors of V. */
-INLINE void pv_step(const float *weights, uint32_t rows, const float *alpha, const float *v, uint32_t n_tokens, float *acc,
-                    uint32_t dv_pad, struct ahead k, const bool ask, const uint32_t n_vectors)
+INLINE void pv_step(const float *weights, uint32_t rows, const float *alpha, const float *v,
+                    uint32_t n_tokens, float *acc, uint32_t dv_pad, struct ahead k, const bool ask,
+                    const uint32_t n_vectors)
 {
     vf sum[VF_PV_ROWS][VF_PV_VECTORS];
 
-    UNROLL for (uint32_t r = 0; r < VF_PV_ROWS; r++)
-        UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-            sum[r][i] = vf_mul(vf_load(acc + r * dv_pad + i * VF_LANES), vf_set(alpha[r]));
+    UNROLL for (uint32_t r = 0; r < VF_PV_ROWS; r++) UNROLL for (uint32_t i = 0; i < n_vectors; i++)
+        sum[r][i] = vf_mul(vf_load(acc + r * dv_pad + i * VF_LANES), vf_set(alpha[r]));
     for (uint32_t t = 0; t < n_tokens; t++, weights += rows, v += n_vectors * VF_LANES) {
         vf value[VF_PV_VECTORS];
 
         for (uint32_t d = 0; ask && d < n_vectors * VF_LANES; d += 32)
             ahead_ask(k, t, d);
-        UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-            value[i] = vf_load(v + i * VF_LANES);
-        UNROLL for (uint32_t r = 0; r < VF_PV_ROWS; r++) {
+        UNROLL for (uint32_t i = 0; i < n_vectors; i++) value[i] = vf_load(v + i * VF_LANES);
+        UNROLL for (uint32_t r = 0; r < VF_PV_ROWS; r++)
+        {
             vf w = vf_set(weights[r]);
 
-            UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-                sum[r][i] = vf_fma(w, value[i], sum[r][i]);
+            UNROLL for (uint32_t i = 0; i < n_vectors; i++) sum[r][i] = vf_fma(w, value[i], sum[r][i]);
         }
     }
-    UNROLL for (uint32_t r = 0; r < VF_PV_ROWS; r++)
-        UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-            vf_store(acc + r * dv_pad + i * VF_LANES, sum[r][i]);
+    UNROLL for (uint32_t r = 0; r < VF_PV_ROWS; r++) UNROLL for (uint32_t i = 0; i < n_vectors; i++)
+        vf_store(acc + r * dv_pad + i * VF_LANES, sum[r][i]);
 }
 
-INLINE void pv_rows(struct mz_attn_job *job, uint32_t r, uint32_t n_tokens, const float *alpha, struct ahead k,
-                    const bool ask)
+INLINE void pv_rows(struct mz_attn_job *job, uint32_t r, uint32_t n_tokens, const float *alpha,
+                    struct ahead k, const bool ask)
 {
     uint32_t rows = job->plan->block_rows, dv_pad = job->plan->dv_pad, dv = job->a->dv, d = 0;
     const float *weights = job->logits + r;
     float *acc = job->acc + (size_t)r * dv_pad;
 
     for (; d + PV_GROUP <= dv; d += PV_GROUP, k.row += PV_GROUP)
-        pv_step(weights, rows, alpha + r, job->v + (size_t)d * TILE, n_tokens, acc + d, dv_pad, k, ask, VF_PV_VECTORS);
+        pv_step(weights, rows, alpha + r, job->v + (size_t)d * TILE, n_tokens, acc + d, dv_pad, k, ask,
+                VF_PV_VECTORS);
     for (; d < dv; d += VF_LANES, k.row += VF_LANES)
         pv_step(weights, rows, alpha + r, job->v + (size_t)d * TILE, n_tokens, acc + d, dv_pad, k, ask, 1);
 }
@@ -436,14 +438,16 @@ static void pv_block(struct mz_attn_job *job, uint32_t n_tokens, const float *al
         pv_rows(job, r, n_tokens, alpha, k, false);
 }
 
-static void pv_block_carefully(struct mz_attn_job *job, const uint16_t *v, uint32_t n_tokens, const float *alpha)
+static void pv_block_carefully(struct mz_attn_job *job, const uint16_t *v, uint32_t n_tokens,
+                               const float *alpha)
 {
     for (uint32_t r = 0; r < job->n_rows; r++) {
         float *acc = job->acc + (size_t)r * job->plan->dv_pad;
 
         for (uint32_t d = 0; d < job->a->dv; d++)
             acc[d] *= alpha[r];
-        add_carefully(v, job->a->v_row_bytes, job->logits + r, job->plan->block_rows, job->a->dv, n_tokens, acc);
+        add_carefully(v, job->a->v_row_bytes, job->logits + r, job->plan->block_rows, job->a->dv, n_tokens,
+                      acc);
     }
 }
 
@@ -484,23 +488,24 @@ static void block_chunk(struct mz_attn_job *job, uint32_t chunk, uint32_t n_toke
 /* Tokens of K and V that are asked for ahead of their use. */
 #define FEW_AHEAD 16
 
-/* Logits of VF_SUMS / rows tokens for `rows` query rows. Behind the last token the last one is taken again. */
-INLINE void dot_step(const float *q, const uint16_t *k, uint64_t k_bytes, uint32_t dk, uint32_t dk_pad, uint32_t n_tokens,
-                     float *logits, const uint32_t rows)
+/* Logits of VF_SUMS / rows tokens for `rows` query rows. Behind the last token the last one is taken again.
+ */
+INLINE void dot_step(const float *q, const uint16_t *k, uint64_t k_bytes, uint32_t dk, uint32_t dk_pad,
+                     uint32_t n_tokens, float *logits, const uint32_t rows)
 {
     const uint32_t tokens = VF_SUMS / rows;
     vf sum[VF_SUMS];
     float sums[VF_SUMS];
 
-    UNROLL for (uint32_t t = 0; t < tokens; t++) {
-        UNROLL for (uint32_t r = 0; r < rows; r++)
-            sum[r * tokens + t] = vf_set(0.0f);
+    UNROLL for (uint32_t t = 0; t < tokens; t++)
+    {
+        UNROLL for (uint32_t r = 0; r < rows; r++) sum[r * tokens + t] = vf_set(0.0f);
         row_prefetch(row_next(k, k_bytes * FEW_AHEAD), dk);
         for (uint32_t d = 0; d < dk; d += VF_LANES) {
             vf x = vf_half(k + d);
 
-            UNROLL for (uint32_t r = 0; r < rows; r++)
-                sum[r * tokens + t] = vf_fma(x, vf_load(q + r * dk_pad + d), sum[r * tokens + t]);
+            UNROLL for (uint32_t r = 0; r < rows; r++) sum[r * tokens + t] =
+                vf_fma(x, vf_load(q + r * dk_pad + d), sum[r * tokens + t]);
         }
         if (t + 1 < n_tokens)
             k = row_next(k, k_bytes);
@@ -510,19 +515,21 @@ INLINE void dot_step(const float *q, const uint16_t *k, uint64_t k_bytes, uint32
         memcpy(logits + r * MZ_ATTN_CHUNK, sums + r * tokens, tokens * sizeof(float));
 }
 
-INLINE void dot_tile(const struct mz_attn_job *job, const uint16_t *k, uint32_t row, uint32_t t0, uint32_t n_tokens,
-                     const uint32_t rows)
+INLINE void dot_tile(const struct mz_attn_job *job, const uint16_t *k, uint32_t row, uint32_t t0,
+                     uint32_t n_tokens, const uint32_t rows)
 {
     const struct mz_attn *a = job->a;
     const float *q = job->q + (size_t)row * job->plan->dk_pad;
     float *logits = job->logits + (size_t)row * MZ_ATTN_CHUNK + t0;
 
-    for (uint32_t t = 0; t < n_tokens; t += VF_SUMS / rows, k = row_next(k, a->k_row_bytes * (VF_SUMS / rows)))
+    for (uint32_t t = 0; t < n_tokens;
+         t += VF_SUMS / rows, k = row_next(k, a->k_row_bytes * (VF_SUMS / rows)))
         dot_step(q, k, a->k_row_bytes, a->dk, job->plan->dk_pad, n_tokens - t, logits + t, rows);
 }
 
 /* Soft-cap and mask of one row of a tile; -infinity behind the last token. */
-static void few_finish(const struct mz_attn_job *job, uint32_t row, uint32_t chunk, uint32_t t0, uint32_t n, bool masked)
+static void few_finish(const struct mz_attn_job *job, uint32_t row, uint32_t chunk, uint32_t t0, uint32_t n,
+                       bool masked)
 {
     float cap = job->a->logit_softcap, *x = job->logits + (size_t)row * MZ_ATTN_CHUNK + t0;
     float bias[TILE];
@@ -554,7 +561,8 @@ static void few_logits(struct mz_attn_job *job, uint32_t chunk, uint32_t t0, uin
 }
 
 /* As softmax_block, for one row over the tiles of a chunk that are not left out. */
-static float few_softmax(struct mz_attn_job *job, uint32_t row, const enum mz_attn_mask *tiles, uint32_t n_tiles)
+static float few_softmax(struct mz_attn_job *job, uint32_t row, const enum mz_attn_mask *tiles,
+                         uint32_t n_tiles)
 {
     float *x = job->logits + (size_t)row * MZ_ATTN_CHUNK;
     vf largest = vf_set(-INFINITY), sum = vf_set(0.0f), shift;
@@ -590,32 +598,32 @@ struct few_v {
     uint32_t ahead; /* elements of a row to prefetch: all of it for the first step, none for the others */
 };
 
-INLINE void few_pv_step(const struct few_v *v, uint32_t d, const float *weights, const float *alpha, float *acc,
-                        uint32_t dv_pad, const uint32_t rows, const uint32_t n_vectors)
+INLINE void few_pv_step(const struct few_v *v, uint32_t d, const float *weights, const float *alpha,
+                        float *acc, uint32_t dv_pad, const uint32_t rows, const uint32_t n_vectors)
 {
     const uint16_t *row = v->row;
     vf sum[4][8];
 
-    UNROLL for (uint32_t r = 0; r < rows; r++)
-        UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-            sum[r][i] = vf_mul(vf_load(acc + r * dv_pad + d + i * VF_LANES), vf_set(alpha[r]));
+    UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t i = 0; i < n_vectors; i++) sum[r][i] =
+        vf_mul(vf_load(acc + r * dv_pad + d + i * VF_LANES), vf_set(alpha[r]));
     for (uint32_t t = 0; t < v->n_tokens; t++, row = row_next(row, v->row_bytes)) {
         if (v->tiles[t / TILE] == MZ_ATTN_MASK_ALL)
             continue;
         row_prefetch(row_next(row, v->row_bytes * FEW_AHEAD), v->ahead);
-        UNROLL for (uint32_t i = 0; i < n_vectors; i++) {
+        UNROLL for (uint32_t i = 0; i < n_vectors; i++)
+        {
             vf x = vf_half(row + d + i * VF_LANES);
 
-            UNROLL for (uint32_t r = 0; r < rows; r++)
-                sum[r][i] = vf_fma(x, vf_set(weights[r * MZ_ATTN_CHUNK + t]), sum[r][i]);
+            UNROLL for (uint32_t r = 0; r < rows; r++) sum[r][i] =
+                vf_fma(x, vf_set(weights[r * MZ_ATTN_CHUNK + t]), sum[r][i]);
         }
     }
-    UNROLL for (uint32_t r = 0; r < rows; r++)
-        UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-            vf_store(acc + r * dv_pad + d + i * VF_LANES, sum[r][i]);
+    UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t i = 0; i < n_vectors; i++)
+        vf_store(acc + r * dv_pad + d + i * VF_LANES, sum[r][i]);
 }
 
-INLINE void few_pv(struct mz_attn_job *job, struct few_v v, uint32_t row, const float *alpha, const uint32_t rows)
+INLINE void few_pv(struct mz_attn_job *job, struct few_v v, uint32_t row, const float *alpha,
+                   const uint32_t rows)
 {
     const uint32_t most = VF_SUMS / rows < 8 ? VF_SUMS / rows : 8;
     const float *weights = job->logits + (size_t)row * MZ_ATTN_CHUNK;

@@ -1,10 +1,12 @@
-/* What a stretch of the mask asks for. Compiled for the baseline of the machine: it only compares 16-bit integers. */
+/* What a stretch of the mask asks for. Compiled for the baseline of the machine: it only compares 16-bit
+ * integers. */
 #include "attn/attn_kernel.h"
 
 #define FP16_MINUS_INFINITY 0xfc00u
 #define FP16_SIGN           0x8000u
 
-/* Collects in *adds the bits of any value that is not +-0, and in *lets the bits of any that is not -infinity. */
+/* Collects in *adds the bits of any value that is not +-0, and in *lets the bits of any that is not
+ * -infinity. */
 static void row_look(const uint16_t *mask, uint32_t n, uint32_t *adds, uint32_t *lets)
 {
     uint32_t nonzero = 0, noninf = 0;

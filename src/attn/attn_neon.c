@@ -1,4 +1,5 @@
-/* The attention kernel for NEON. The file is compiled with that instruction set; where it is not, there is no kernel. */
+/* The attention kernel for NEON. The file is compiled with that instruction set; where it is not, there is no
+ * kernel. */
 #include "attn/attn_kernel.h"
 
 #if defined(__aarch64__)

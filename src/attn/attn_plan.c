@@ -6,13 +6,14 @@
 #include "attn/attn_kernel.h"
 #include "attn/attn_workspace.h"
 
-/* Partial results up to this size are written and read back inside the second-level caches of a few cores; with
- * more, long caches and many rows would move more bytes for them than for K and V. Fewer ranges also means fewer
- * items, but then there are enough blocks. */
+/* Partial results up to this size are written and read back inside the second-level caches of a few cores;
+ * with more, long caches and many rows would move more bytes for them than for K and V. Fewer ranges also
+ * means fewer items, but then there are enough blocks. */
 #define PARTIAL_BYTES_MAX (4u << 20)
 
-/* A few threads must find enough items to even out their loads: KV heads are walked together inside an item (rows of
- * all heads of a token lie side by side, so memory is read in order) only while that many items remain. */
+/* A few threads must find enough items to even out their loads: KV heads are walked together inside an item
+ * (rows of all heads of a token lie side by side, so memory is read in order) only while that many items
+ * remain. */
 #define ITEMS_WANTED 64
 
 static uint64_t round_up(uint64_t value, uint64_t step)
@@ -20,7 +21,8 @@ static uint64_t round_up(uint64_t value, uint64_t step)
     return (value + step - 1) / step * step;
 }
 
-/* The dot products along the head need whole vectors: sizes such as 72 under 16 lanes take the general way. */
+/* The dot products along the head need whole vectors: sizes such as 72 under 16 lanes take the general way.
+ */
 static bool is_few(const struct mz_attn *a, const struct mz_attn_geometry *g, uint32_t group_rows)
 {
     return group_rows <= g->few_rows && a->dk % g->lanes == 0 && a->dv % g->lanes == 0;

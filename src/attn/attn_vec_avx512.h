@@ -102,7 +102,8 @@ static inline vf sums_4(const vf *x)
 {
     __m512d lo = _mm512_castps_pd(sums_2(x[0], x[1])), hi = _mm512_castps_pd(sums_2(x[2], x[3]));
 
-    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(lo, hi)), _mm512_castpd_ps(_mm512_unpackhi_pd(lo, hi)));
+    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(lo, hi)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(lo, hi)));
 }
 
 static inline vf sums_quarters(vf x, vf y, const int even_odd)

@@ -1,13 +1,14 @@
 /*
  * What the threads of one operation share: who does which item, and whether it failed. Private to src/attn/.
  *
- * Lock-free; there are no locks to order. Every word carries a->run in its upper half, so that what an earlier
- * operation left (also one that was aborted between its phases) reads as "not begun" without anyone clearing it.
+ * Lock-free; there are no locks to order. Every word carries a->run in its upper half, so that what an
+ * earlier operation left (also one that was aborted between its phases) reads as "not begun" without anyone
+ * clearing it.
  *
  * Item, states and who moves them:
- *     free -> held    any thread, by compare and exchange (acquire: sees the slot and `next` of the thread before)
- *     held -> free    its holder, when a chunk is not there yet or the operation failed (release)
- *     held -> done    its holder, when the last chunk is in the slot (release)
+ *     free -> held    any thread, by compare and exchange (acquire: sees the slot and `next` of the thread
+ * before) held -> free    its holder, when a chunk is not there yet or the operation failed (release) held ->
+ * done    its holder, when the last chunk is in the slot (release)
  */
 #ifndef MZ_ATTN_WORKSPACE_H
 #define MZ_ATTN_WORKSPACE_H

@@ -19,7 +19,8 @@ static void *get(uint64_t bytes)
     return memory;
 }
 
-/* ------------------------------------------------------------------------------------------------- numbers */
+/* ------------------------------------------------------------------------------------------------- numbers
+ */
 
 static double half_value(uint16_t half)
 {
@@ -78,7 +79,8 @@ static double next_number(uint64_t *state)
     return sum * 1.7;
 }
 
-/* ------------------------------------------------------------------------------------------------- contents */
+/* ------------------------------------------------------------------------------------------------- contents
+ */
 
 static bool masked_at(const struct attn_case *c, uint32_t row, uint32_t token, uint64_t *state)
 {
@@ -107,7 +109,8 @@ static void fill_mask(struct attn_fixture *f, uint64_t *state)
 {
     const struct attn_case *c = &f->c;
     uint32_t heads = c->mask_heads ? c->mask_heads : 1, seqs = c->mask_seqs ? c->mask_seqs : 1;
-    uint64_t row_bytes = 2 * (uint64_t)c->kv, head_bytes = row_bytes * c->rows, seq_bytes = head_bytes * heads;
+    uint64_t row_bytes = 2 * (uint64_t)c->kv, head_bytes = row_bytes * c->rows,
+             seq_bytes = head_bytes * heads;
     bool finite = c->mask == MASK_RANDOM || c->max_bias > 0;
 
     if (c->mask == MASK_NONE)
@@ -127,19 +130,22 @@ static void fill_mask(struct attn_fixture *f, uint64_t *state)
     f->a.mask_seqs = seqs;
 }
 
-static double mask_value(const struct attn_fixture *f, uint32_t seq, uint32_t head, uint32_t row, uint32_t token)
+static double mask_value(const struct attn_fixture *f, uint32_t seq, uint32_t head, uint32_t row,
+                         uint32_t token)
 {
     const struct mz_attn *a = &f->a;
 
     if (!a->mask)
         return 0;
-    return half_to_double(f->mask[(seq % a->mask_seqs * a->mask_seq_bytes + head % a->mask_heads * a->mask_head_bytes +
-                                   row * a->mask_row_bytes) / 2 + token]);
+    return half_to_double(f->mask[(seq % a->mask_seqs * a->mask_seq_bytes +
+                                   head % a->mask_heads * a->mask_head_bytes + row * a->mask_row_bytes) /
+                                      2 +
+                                  token]);
 }
 
 /* K or V: rows 2 * 8 bytes longer than needed, so that no stride is the natural one. Unused space is NaN. */
-static uint16_t *fill_cache(const struct attn_case *c, uint32_t size, uint64_t *row_bytes, uint64_t *head_bytes,
-                            const void ***chunks, uint64_t *state)
+static uint16_t *fill_cache(const struct attn_case *c, uint32_t size, uint64_t *row_bytes,
+                            uint64_t *head_bytes, const void ***chunks, uint64_t *state)
 {
     uint64_t tokens = c->kv ? c->kv : 1, n_chunks = (c->kv + MZ_ATTN_CHUNK - 1) / MZ_ATTN_CHUNK, seq_bytes;
     uint16_t *cache;
@@ -162,23 +168,23 @@ static uint16_t *fill_cache(const struct attn_case *c, uint32_t size, uint64_t *
     return cache;
 }
 
-static uint16_t *cache_row(const void **chunks, uint64_t n_chunks, uint32_t seq, uint32_t head, uint32_t token,
-                           uint64_t row_bytes, uint64_t head_bytes)
+static uint16_t *cache_row(const void **chunks, uint64_t n_chunks, uint32_t seq, uint32_t head,
+                           uint32_t token, uint64_t row_bytes, uint64_t head_bytes)
 {
-    return (uint16_t *)((char *)chunks[seq * n_chunks + token / MZ_ATTN_CHUNK] + token % MZ_ATTN_CHUNK * row_bytes +
-                        head * head_bytes);
+    return (uint16_t *)((char *)chunks[seq * n_chunks + token / MZ_ATTN_CHUNK] +
+                        token % MZ_ATTN_CHUNK * row_bytes + head * head_bytes);
 }
 
 static uint16_t *k_at(const struct attn_fixture *f, uint32_t seq, uint32_t head, uint32_t token)
 {
-    return cache_row(f->k_chunks, (f->c.kv + MZ_ATTN_CHUNK - 1) / MZ_ATTN_CHUNK, seq, head, token, f->a.k_row_bytes,
-                     f->a.k_head_bytes);
+    return cache_row(f->k_chunks, (f->c.kv + MZ_ATTN_CHUNK - 1) / MZ_ATTN_CHUNK, seq, head, token,
+                     f->a.k_row_bytes, f->a.k_head_bytes);
 }
 
 static uint16_t *v_at(const struct attn_fixture *f, uint32_t seq, uint32_t head, uint32_t token)
 {
-    return cache_row(f->v_chunks, (f->c.kv + MZ_ATTN_CHUNK - 1) / MZ_ATTN_CHUNK, seq, head, token, f->a.v_row_bytes,
-                     f->a.v_head_bytes);
+    return cache_row(f->v_chunks, (f->c.kv + MZ_ATTN_CHUNK - 1) / MZ_ATTN_CHUNK, seq, head, token,
+                     f->a.v_row_bytes, f->a.v_head_bytes);
 }
 
 /* Where no row of any head of the group looks, K and V become NaN or infinite. */
@@ -302,9 +308,17 @@ struct attn_fixture *attn_fixture_create(const struct attn_case *c)
     uint64_t state = 88172645463325252u + c->kv * 7919u + c->rows;
 
     f->c = *c;
-    f->a = (struct mz_attn){.run = 1, .n_rows = c->rows, .n_heads = c->heads, .n_kv_heads = c->kv_heads,
-                            .n_seq = c->seqs, .n_kv = c->kv, .dk = c->dk, .dv = c->dv,
-                            .scale = 1.0f / sqrtf((float)c->dk), .max_bias = c->max_bias, .logit_softcap = c->softcap};
+    f->a = (struct mz_attn){.run = 1,
+                            .n_rows = c->rows,
+                            .n_heads = c->heads,
+                            .n_kv_heads = c->kv_heads,
+                            .n_seq = c->seqs,
+                            .n_kv = c->kv,
+                            .dk = c->dk,
+                            .dv = c->dv,
+                            .scale = 1.0f / sqrtf((float)c->dk),
+                            .max_bias = c->max_bias,
+                            .logit_softcap = c->softcap};
     fill_queries(f, &state);
     f->k = fill_cache(c, c->dk, &f->a.k_row_bytes, &f->a.k_head_bytes, &f->k_chunks, &state);
     f->v = fill_cache(c, c->dv, &f->a.v_row_bytes, &f->a.v_head_bytes, &f->v_chunks, &state);
@@ -334,7 +348,8 @@ void attn_fixture_destroy(struct attn_fixture *f)
     free(f);
 }
 
-/* ------------------------------------------------------------------------------------------------- running */
+/* ------------------------------------------------------------------------------------------------- running
+ */
 
 struct team {
     const struct mz_attn *a;
@@ -401,12 +416,15 @@ double attn_fixture_error(const struct attn_fixture *f)
 
 const char *attn_case_text(const struct attn_case *c)
 {
-    static const char *const masks[MASK_KINDS] = {"none", "zero", "causal", "window", "random", "islands", "nothing", "all"};
+    static const char *const masks[MASK_KINDS] = {"none",   "zero",    "causal",  "window",
+                                                  "random", "islands", "nothing", "all"};
     static char text[200];
 
-    snprintf(text, sizeof(text), "rows %u heads %u/%u seqs %u kv %u d %u/%u mask %s%s%s%s softcap %g alibi %g", c->rows,
-             c->heads, c->kv_heads, c->seqs, c->kv, c->dk, c->dv, masks[c->mask], c->sinks ? " sinks" : "",
-             c->head_major ? " head-major" : "", c->poison ? " poison" : "", (double)c->softcap, (double)c->max_bias);
+    snprintf(text, sizeof(text),
+             "rows %u heads %u/%u seqs %u kv %u d %u/%u mask %s%s%s%s softcap %g alibi %g", c->rows, c->heads,
+             c->kv_heads, c->seqs, c->kv, c->dk, c->dv, masks[c->mask], c->sinks ? " sinks" : "",
+             c->head_major ? " head-major" : "", c->poison ? " poison" : "", (double)c->softcap,
+             (double)c->max_bias);
     return text;
 }
 
@@ -475,12 +493,36 @@ const struct attn_case attn_cases[] = {
     {SHAPE(75, 4, 4, 113, 65), .mask = MASK_CAUSAL, .max_bias = 8, .sinks = true},
     {.rows = 75, .heads = 4, .kv_heads = 4, .seqs = 1, .kv = 113, .dk = 65, .dv = 67, .mask = MASK_CAUSAL},
     {.rows = 2, .heads = 4, .kv_heads = 4, .seqs = 1, .kv = 256, .dk = 72, .dv = 64, .mask = MASK_CAUSAL},
-    {.rows = 2, .heads = 4, .kv_heads = 4, .seqs = 1, .kv = 256, .dk = 64, .dv = 72, .mask = MASK_CAUSAL, .poison = true},
+    {.rows = 2,
+     .heads = 4,
+     .kv_heads = 4,
+     .seqs = 1,
+     .kv = 256,
+     .dk = 64,
+     .dv = 72,
+     .mask = MASK_CAUSAL,
+     .poison = true},
     {.rows = 1, .heads = 20, .kv_heads = 1, .seqs = 1, .kv = 300, .dk = 576, .dv = 512, .mask = MASK_CAUSAL},
     {.rows = 1, .heads = 4, .kv_heads = 4, .seqs = 1, .kv = 300, .dk = 192, .dv = 128, .mask = MASK_CAUSAL},
     /* sequences and layouts */
-    {.rows = 1, .heads = 4, .kv_heads = 2, .seqs = 3, .kv = 600, .dk = 64, .dv = 64, .mask = MASK_RANDOM, .mask_seqs = 3},
-    {.rows = 20, .heads = 4, .kv_heads = 2, .seqs = 3, .kv = 300, .dk = 64, .dv = 64, .mask = MASK_CAUSAL, .poison = true},
+    {.rows = 1,
+     .heads = 4,
+     .kv_heads = 2,
+     .seqs = 3,
+     .kv = 600,
+     .dk = 64,
+     .dv = 64,
+     .mask = MASK_RANDOM,
+     .mask_seqs = 3},
+    {.rows = 20,
+     .heads = 4,
+     .kv_heads = 2,
+     .seqs = 3,
+     .kv = 300,
+     .dk = 64,
+     .dv = 64,
+     .mask = MASK_CAUSAL,
+     .poison = true},
     {SHAPE(1, 4, 2, 600, 64), .mask = MASK_CAUSAL, .head_major = true},
     {SHAPE(20, 4, 2, 600, 64), .mask = MASK_CAUSAL, .head_major = true},
 };

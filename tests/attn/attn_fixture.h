@@ -1,6 +1,6 @@
 /*
- * Attention operations with made-up contents, and what they give in fp64. No test framework here: the program that runs
- * under an emulator uses this too.
+ * Attention operations with made-up contents, and what they give in fp64. No test framework here: the program
+ * that runs under an emulator uses this too.
  */
 #ifndef MZ_ATTN_FIXTURE_H
 #define MZ_ATTN_FIXTURE_H
@@ -30,7 +30,8 @@ struct attn_case {
     bool sinks;
     bool head_major; /* K and V as [head][token] instead of [token][head] */
     bool unchecked;  /* no fp64 reference is computed */
-    bool poison;     /* NaN and infinities in K and V wherever every row is masked, and in some that few rows mask */
+    bool poison; /* NaN and infinities in K and V wherever every row is masked, and in some that few rows mask
+                  */
 };
 
 /* An operation and its memory. */
@@ -48,11 +49,12 @@ struct attn_fixture {
 struct attn_fixture *attn_fixture_create(const struct attn_case *c);
 void attn_fixture_destroy(struct attn_fixture *f);
 
-/* Runs f->a (isa and ready are the caller's to set) with nth threads and a barrier between the phases. A fresh run
- * number and a workspace of garbage-free zeros each time. Returns mz_attn_status(). */
+/* Runs f->a (isa and ready are the caller's to set) with nth threads and a barrier between the phases. A
+ * fresh run number and a workspace of garbage-free zeros each time. Returns mz_attn_status(). */
 int attn_fixture_run(struct attn_fixture *f, int nth);
 
-/* Largest distance of dst from expected, relative to f->scale (absolute when that is 0); infinite when NaN. */
+/* Largest distance of dst from expected, relative to f->scale (absolute when that is 0); infinite when NaN.
+ */
 double attn_fixture_error(const struct attn_fixture *f);
 
 /* For messages. */

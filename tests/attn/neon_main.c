@@ -1,5 +1,5 @@
-/* Run under an emulator by neon.sh: NEON against fp64 over the table, with one thread and with two. No test framework is
- * there for the other machine. */
+/* Run under an emulator by neon.sh: NEON against fp64 over the table, with one thread and with two. No test
+ * framework is there for the other machine. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +56,7 @@ int main(void)
         expect_case(&attn_cases[i]);
         run++;
     }
-    printf("%u cases (%u larger ones left out), %d failures, best is %s\n", run, attn_cases_count - run, failures,
-           mz_attn_isa_name(mz_attn_isa_best()));
+    printf("%u cases (%u larger ones left out), %d failures, best is %s\n", run, attn_cases_count - run,
+           failures, mz_attn_isa_name(mz_attn_isa_best()));
     return failures != 0;
 }

@@ -1,5 +1,5 @@
-/* No bit of the result depends on the number of threads, on which chunk is there first, or on what lies in masked
- * positions; instruction sets agree within a bound. */
+/* No bit of the result depends on the number of threads, on which chunk is there first, or on what lies in
+ * masked positions; instruction sets agree within a bound. */
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* Chunks that come while the operation runs: any order gives the same bits, a chunk that cannot be had fails the
- * operation and never gives numbers, and a workspace is good again afterwards. */
+/* Chunks that come while the operation runs: any order gives the same bits, a chunk that cannot be had fails
+ * the operation and never gives numbers, and a workspace is good again afterwards. */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -16,18 +16,18 @@
 #define CHUNKS_MAX 64
 
 /*
- * Lets chunks arrive in a given order. Each question that must not wait lets nothing happen; each that may wait brings
- * the next chunks, as many as are needed; so every order of arrival is played without a clock.
+ * Lets chunks arrive in a given order. Each question that must not wait lets nothing happen; each that may
+ * wait brings the next chunks, as many as are needed; so every order of arrival is played without a clock.
  */
 struct gate {
     pthread_mutex_t lock; /* of all below */
     uint32_t n_chunks;    /* over all sequences */
     uint32_t order[CHUNKS_MAX];
-    uint32_t arrived;     /* chunks of `order` that are there */
+    uint32_t arrived; /* chunks of `order` that are there */
     uint32_t per_seq;
     bool asked[CHUNKS_MAX];
     uint32_t asked_blocking;
-    uint32_t bad;         /* this one gives `error`; CHUNKS_MAX: none */
+    uint32_t bad; /* this one gives `error`; CHUNKS_MAX: none */
     int error;
 };
 
@@ -84,7 +84,14 @@ static const struct attn_case cases[] = {
     {.rows = 1, .heads = 4, .kv_heads = 4, .seqs = 2, .kv = 1000, .dk = 64, .dv = 64, .mask = MASK_RANDOM},
     {.rows = 8, .heads = 4, .kv_heads = 2, .seqs = 1, .kv = 3000, .dk = 64, .dv = 64, .mask = MASK_CAUSAL},
     /* ranges of several chunks, in which an item is parked half done */
-    {.rows = 200, .heads = 4, .kv_heads = 2, .seqs = 1, .kv = 6000, .dk = 64, .dv = 64, .mask = MASK_CAUSAL,
+    {.rows = 200,
+     .heads = 4,
+     .kv_heads = 2,
+     .seqs = 1,
+     .kv = 6000,
+     .dk = 64,
+     .dv = 64,
+     .mask = MASK_CAUSAL,
      .unchecked = true},
     {.rows = 3, .heads = 8, .kv_heads = 4, .seqs = 2, .kv = 2000, .dk = 64, .dv = 64, .mask = MASK_ISLANDS},
 };
@@ -118,7 +125,8 @@ static void any_order(void **state)
     }
 }
 
-/* While something is there, no thread blocks: with the first chunk missing the others are all asked for before. */
+/* While something is there, no thread blocks: with the first chunk missing the others are all asked for
+ * before. */
 static void others_first(void **state)
 {
     struct attn_fixture *f = attn_fixture_create(&cases[0]);
@@ -143,8 +151,22 @@ static void others_first(void **state)
 static void masked_chunks(void **state)
 {
     static const struct attn_case islands[] = {
-        {.rows = 1, .heads = 4, .kv_heads = 2, .seqs = 1, .kv = 8000, .dk = 64, .dv = 64, .mask = MASK_ISLANDS},
-        {.rows = 20, .heads = 4, .kv_heads = 2, .seqs = 1, .kv = 8000, .dk = 64, .dv = 64, .mask = MASK_ISLANDS},
+        {.rows = 1,
+         .heads = 4,
+         .kv_heads = 2,
+         .seqs = 1,
+         .kv = 8000,
+         .dk = 64,
+         .dv = 64,
+         .mask = MASK_ISLANDS},
+        {.rows = 20,
+         .heads = 4,
+         .kv_heads = 2,
+         .seqs = 1,
+         .kv = 8000,
+         .dk = 64,
+         .dv = 64,
+         .mask = MASK_ISLANDS},
         {.rows = 20, .heads = 4, .kv_heads = 2, .seqs = 1, .kv = 8000, .dk = 64, .dv = 64, .mask = MASK_ALL},
     };
 
@@ -212,7 +234,8 @@ static void broken_callee(void **state)
     attn_fixture_destroy(f);
 }
 
-/* One workspace: an operation that failed, one that was never merged, one that reuses a number, and good ones. */
+/* One workspace: an operation that failed, one that was never merged, one that reuses a number, and good
+ * ones. */
 static void workspace_again(void **state)
 {
     struct attn_fixture *f = attn_fixture_create(&cases[2]), *g = attn_fixture_create(&cases[0]);
@@ -261,11 +284,11 @@ static void bad_arguments(void **state)
     (void)state;
     assert_int_equal(mz_attn_check(&a), 0);
     assert_int_equal(mz_attn_check(NULL), -EINVAL);
-#define REFUSED(field, value)                                                                                          \
-    do {                                                                                                               \
-        a = f->a;                                                                                                      \
-        a.field = value;                                                                                               \
-        assert_int_equal(mz_attn_check(&a), -EINVAL);                                                                  \
+#define REFUSED(field, value)                                                                                \
+    do {                                                                                                     \
+        a = f->a;                                                                                            \
+        a.field = value;                                                                                     \
+        assert_int_equal(mz_attn_check(&a), -EINVAL);                                                        \
     } while (0)
     REFUSED(run, 0);
     REFUSED(n_heads, 3);
@@ -287,13 +310,15 @@ static void bad_arguments(void **state)
 /* The choice of kernel follows from the shape: it must not change with residency, or bits would. */
 static void choice(void **state)
 {
-    struct mz_attn shape = {.n_rows = 1, .n_heads = 16, .n_kv_heads = 8, .n_seq = 1, .n_kv = 8192, .dk = 128, .dv = 128};
+    struct mz_attn shape = {
+        .n_rows = 1, .n_heads = 16, .n_kv_heads = 8, .n_seq = 1, .n_kv = 8192, .dk = 128, .dv = 128};
     struct mz_attn gated = shape;
 
     (void)state;
     gated.ready = never_ready;
     for (int isa = 0; isa < MZ_ATTN_ISA_COUNT; isa++)
-        assert_int_equal(mz_attn_wins(&shape, (enum mz_attn_isa)isa), mz_attn_wins(&gated, (enum mz_attn_isa)isa));
+        assert_int_equal(mz_attn_wins(&shape, (enum mz_attn_isa)isa),
+                         mz_attn_wins(&gated, (enum mz_attn_isa)isa));
     assert_int_equal(mz_attn_wins(&shape, MZ_ATTN_ISA_BEST), mz_attn_wins(&shape, mz_attn_isa_best()));
     assert_true(mz_attn_wins(&shape, MZ_ATTN_ISA_AVX2));
     assert_false(mz_attn_wins(&shape, MZ_ATTN_ISA_PLAIN));
@@ -302,8 +327,8 @@ static void choice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_order),     cmocka_unit_test(others_first),    cmocka_unit_test(masked_chunks),
-        cmocka_unit_test(failure),       cmocka_unit_test(broken_callee),   cmocka_unit_test(workspace_again),
+        cmocka_unit_test(any_order),     cmocka_unit_test(others_first),  cmocka_unit_test(masked_chunks),
+        cmocka_unit_test(failure),       cmocka_unit_test(broken_callee), cmocka_unit_test(workspace_again),
         cmocka_unit_test(bad_arguments), cmocka_unit_test(choice),
     };
 

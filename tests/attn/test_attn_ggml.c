@@ -1,5 +1,5 @@
-/* The same inputs through ggml-cpu and through this kernel, both against fp64: this one's error is no larger, up to a
- * floor of 1e-6 of the largest value (half a dozen roundings in fp32). */
+/* The same inputs through ggml-cpu and through this kernel, both against fp64: this one's error is no larger,
+ * up to a floor of 1e-6 of the largest value (half a dozen roundings in fp32). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,10 +15,11 @@
 
 #define FLOOR 1e-6
 
-static struct ggml_tensor *wrap(struct ggml_context *ctx, enum ggml_type type, void *data, uint64_t ne0, uint64_t ne1,
-                                uint64_t ne2, uint64_t ne3)
+static struct ggml_tensor *wrap(struct ggml_context *ctx, enum ggml_type type, void *data, uint64_t ne0,
+                                uint64_t ne1, uint64_t ne2, uint64_t ne3)
 {
-    struct ggml_tensor *t = ggml_new_tensor_4d(ctx, type, (int64_t)ne0, (int64_t)ne1, (int64_t)ne2, (int64_t)ne3);
+    struct ggml_tensor *t =
+        ggml_new_tensor_4d(ctx, type, (int64_t)ne0, (int64_t)ne1, (int64_t)ne2, (int64_t)ne3);
 
     t->data = data;
     return t;
@@ -42,7 +43,8 @@ static uint64_t seq_bytes(const struct attn_fixture *f, const void **chunks)
 static struct ggml_tensor *describe(struct ggml_context *ctx, struct attn_fixture *f)
 {
     const struct mz_attn *a = &f->a;
-    struct ggml_tensor *q = wrap(ctx, GGML_TYPE_F32, f->q, a->dk, a->n_rows, a->n_heads, a->n_seq), *mask = NULL, *dst;
+    struct ggml_tensor *q = wrap(ctx, GGML_TYPE_F32, f->q, a->dk, a->n_rows, a->n_heads, a->n_seq),
+                       *mask = NULL, *dst;
     struct ggml_tensor *k = wrap(ctx, GGML_TYPE_F16, f->k, a->dk, a->n_kv, a->n_kv_heads, a->n_seq);
     struct ggml_tensor *v = wrap(ctx, GGML_TYPE_F16, f->v, a->dv, a->n_kv, a->n_kv_heads, a->n_seq);
 

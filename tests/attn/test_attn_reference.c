@@ -7,8 +7,8 @@
 
 #include "attn_fixture.h"
 
-/* Relative to the largest value of the result. Measured: 4e-6 at most, where sums of 5000 weights are added one by one;
- * what fp16 loses in K and V is in the reference too. */
+/* Relative to the largest value of the result. Measured: 4e-6 at most, where sums of 5000 weights are added
+ * one by one; what fp16 loses in K and V is in the reference too. */
 #define ERROR_MAX 1e-5
 
 static void check_all(enum mz_attn_isa isa)
