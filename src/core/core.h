@@ -90,6 +90,9 @@ uint64_t mz_tensor_bytes(const struct mz_tensor *tensor);
 /* Whether the unit was never written since allocation or clear: it reads as zeros and has no memory. */
 bool mz_unit_is_empty(const struct mz_unit *unit);
 
+/* Memory that the unit takes while it is resident: the pages that evicting it gives back. */
+uint64_t mz_unit_span_bytes(const struct mz_unit *unit);
+
 /* ------------------------------------------------------------------------------------------------- content */
 
 /* Where a weight's bytes can be read again. */

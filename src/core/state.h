@@ -185,7 +185,6 @@ uint64_t mz_unit_offset(const struct mz_unit *unit);
 uint64_t mz_unit_bytes(const struct mz_unit *unit);
 /* The pages that evicting it gives back: [lo, hi) in the region. */
 void mz_unit_span(const struct mz_unit *unit, uint64_t *ret_lo, uint64_t *ret_hi);
-uint64_t mz_unit_span_bytes(const struct mz_unit *unit);
 /* Size of its extent in the store. */
 uint64_t mz_unit_stored_bytes(const struct mz_unit *unit);
 void *mz_unit_address(const struct mz_unit *unit);

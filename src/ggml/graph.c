@@ -491,6 +491,29 @@ static struct mz_plan **oldest(struct mz_backend *backend)
     return old;
 }
 
+static uint64_t pins_bytes(const struct mz_plan *plan, uint32_t from, uint32_t to)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t r = from; r < to; r++)
+        bytes += mz_unit_span_bytes(plan->pins[plan->refs[r]].unit);
+    return bytes;
+}
+
+/* What the graph has to hold at once: the units of its largest node, or all that a graph touches which cannot be cut. */
+static uint64_t need_of(const struct mz_plan *plan)
+{
+    uint64_t most = 0;
+
+    for (uint32_t p = 0; plan->in_place && p < plan->n_pins; p++)
+        most += mz_unit_span_bytes(plan->pins[p].unit);
+    for (int i = 0; !plan->in_place && i < plan->n_nodes; i++) {
+        uint64_t bytes = pins_bytes(plan, i > 0 ? plan->ref_end[i - 1] : 0, plan->ref_end[i]);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* The plan for a graph, from the cache or new; one without a uid takes a place in it too, and is never found again. */
 static int plan_for(struct mz_backend *backend, struct ggml_cgraph *graph, struct mz_plan **ret)
 {
@@ -508,6 +531,7 @@ static int plan_for(struct mz_backend *backend, struct ggml_cgraph *graph, struc
     mz_plan_destroy(*place);
     *place = plan;
     plan->age = ++backend->age;
+    mz_gate_need(backend->core, need_of(plan));
     *ret = plan;
     return 0;
 }
