@@ -21,6 +21,8 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
+#define FOLIO_BYTES (UINT64_C(4) << 20) /* at least the largest folio of a page cache with pages of 4 KiB */
+
 uint64_t mz_os_page_bytes(void)
 {
     static _Atomic uint64_t bytes; /* the same whoever writes it */
@@ -197,7 +199,10 @@ void mz_os_forget_file_pages(const void *base, uint64_t bytes, int fd, uint64_t 
     if (start >= end)
         return;
     (void)advise((void *)start, end - start, MADV_DONTNEED);
-    if (fd >= 0)
-        (void)posix_fadvise(fd, (off_t)(offset + (start - (uintptr_t)base)), (off_t)(end - start),
-                            POSIX_FADV_DONTNEED);
+    if (fd < 0)
+        return;
+    /* A folio of the page cache that lies in two ranges goes with the second one only, so look back as far as folios are large. */
+    uint64_t from = offset + (start - (uintptr_t)base), to = from + (end - start);
+    from = from > FOLIO_BYTES ? from - FOLIO_BYTES : 0;
+    (void)posix_fadvise(fd, (off_t)from, (off_t)(to - from), POSIX_FADV_DONTNEED);
 }
