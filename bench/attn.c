@@ -63,8 +63,7 @@ static void die(const char *what)
     exit(1);
 }
 
-/* ------------------------------------------------------------------------------------------------- the
- * machine's limits */
+/* ---- the machine's limits */
 
 /* The widest vectors of the chosen instruction set; the compiler splits what the processor lacks. */
 #if defined(__x86_64__)
@@ -219,8 +218,7 @@ static double measure_memory(int threads)
     return best;
 }
 
-/* ------------------------------------------------------------------------------------------------- one point
- */
+/* ---- one point */
 
 struct layer {
     struct ggml_tensor *k, *v;
@@ -474,8 +472,7 @@ static json_t *measure(const struct point *p, const struct options *o, ggml_back
     return ret;
 }
 
-/* ------------------------------------------------------------------------------------------------- the table
- */
+/* ---- the table */
 
 static const uint32_t all_rows[] = {1, 2, 4, 8, 16, 32, 128, 512};
 static const uint32_t all_kv[] = {1024, 8192, 32768};

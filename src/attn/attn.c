@@ -20,8 +20,7 @@
 #include "attn/attn_kernel.h"
 #include "attn/attn_workspace.h"
 
-/* -------------------------------------------------------------------------------------------- checks and
- * sizes */
+/* ---- checks and sizes */
 
 static bool shape_ok(const struct mz_attn *a)
 {
@@ -61,8 +60,7 @@ uint64_t mz_attn_workspace(const struct mz_attn *a, int nth)
     return p.scratch_offset + (uint64_t)nth * p.scratch_bytes;
 }
 
-/* -------------------------------------------------------------------------------------------- shared state
- */
+/* ---- shared state */
 
 static uint64_t tagged(const struct mz_attn *a, uint32_t value)
 {
@@ -128,7 +126,7 @@ static void item_put(const struct mz_attn *a, struct mz_attn_item *item, enum mz
     atomic_store_explicit(&item->state, tagged(a, state), memory_order_release);
 }
 
-/* -------------------------------------------------------------------------------------------- one item */
+/* ---- one item */
 
 /* What a thread needs to work on items. On its stack. */
 struct worker {
@@ -294,8 +292,7 @@ static struct progress item_run(struct worker *w, uint64_t index, bool block)
     return (struct progress){.on = next > begun, .done = next == n};
 }
 
-/* -------------------------------------------------------------------------------------------- partial phase
- */
+/* ---- partial phase */
 
 /* One look at all parked items: continues what can be. Returns whether any got on; *ret_left: whether any
  * that this thread held is still not done. */
@@ -372,7 +369,7 @@ void mz_attn_partial(const struct mz_attn *a, void *ws, int ith, int nth)
     } while (left && !has_failed(a, w.head));
 }
 
-/* -------------------------------------------------------------------------------------------- merge phase */
+/* ---- merge phase */
 
 /* Where a row of a head lies in the slots of a range. */
 struct row {

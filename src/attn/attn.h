@@ -3,8 +3,8 @@
  *
  * It computes what ggml calls FLASH_ATTN_EXT for K and V of type fp16: for every query row and head
  *
- *     dst = sum_t softmax_t(cap(scale * q.k_t) + slope * mask_t) v_t      cap(x) = c * tanh(x / c), or x when
- * c is 0
+ * - dst = sum over t of softmax_t(cap(scale * q.k_t) + slope * mask_t) * v_t
+ * - cap(x) = c * tanh(x / c), or x when c is 0
  *
  * with an optional sink, a logit per head that takes part in the sum of the softmax and in nothing else
  * (semantics of ggml_compute_forward_flash_attn_ext, ggml/src/ggml-cpu/ops.cpp). K and V are read where they
@@ -13,10 +13,12 @@
  * head form one block, so that a K or V row is read and widened once for all of them.
  *
  * Two phases, with a barrier of the caller between them, each entered by the same `nth` threads:
- *   mz_attn_partial  computes, per fixed range of tokens, the maximum, the sum and the accumulator of each
- * row; mz_attn_merge    joins the ranges in ascending order and writes dst. The ranges follow from the shape
- * alone, and each is walked in ascending order by one thread at a time: no bit of dst depends on the number
- * of threads, on who computed what, or on which chunk was there first.
+ *
+ * - mz_attn_partial computes, per range of tokens, the maximum, the sum and the accumulator of each row;
+ * - mz_attn_merge joins the ranges in ascending order and writes dst.
+ *
+ * The ranges follow from the shape alone, and each is walked in ascending order by one thread at a time: no
+ * bit of dst depends on the number of threads, on who computed what, or on which chunk was there first.
  *
  * Masked positions (mask -infinity) are never mixed in: K and V there may hold anything, NaN included. 32
  * tokens that are masked for all the rows of a block are not even read. A row that is masked everywhere gives
@@ -51,10 +53,9 @@ enum mz_attn_isa {
  * the first byte of a chunk is read, by any of the computing threads and by several at once, also for the
  * same chunk; not called for a chunk that is masked for all the rows which would read it.
  *
- *   block == false  must not wait. 0: it is there; 1: not yet; negative errno: it will never be.
- *   block == true   waits until it is there. 0: it is there; anything else: it cannot be had, or the caller
- * gave up
- *                   (-ECANCELED); 1 counts as -EIO. Called by a thread only when it found nothing else to do.
+ * - block == false: must not wait. 0: it is there; 1: not yet; negative errno: it will never be.
+ * - block == true: waits until it is there. 0: it is there; anything else: it cannot be had, or the caller
+ * gave up (-ECANCELED); 1 counts as -EIO. Called by a thread only when it found nothing else to do.
  *
  * What was ready stays ready until the partial phase has returned on all threads. The callee orders its
  * writes of the chunk before its answer (a lock or an acquire load does).

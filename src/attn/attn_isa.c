@@ -89,11 +89,13 @@ const struct mz_attn_kernel *mz_attn_kernel_get(enum mz_attn_isa isa)
 /*
  * Frozen from bench_attn, one thread, on a Xeon with AVX-512 against a ggml-cpu (0.25.3) compiled for that
  * processor; rows 1..512, 32 to 8k tokens, head sizes 40 to 576, 1 to 20 query heads per KV head. From 64
- * rows on ggml multiplies in tiles. AVX-512  1.5 to 40 times as fast everywhere; least with 64 rows, 16/8
- * heads, size 128. AVX2     1.5 to 22 times below 64 rows; from there 1.06 to 1.5, but 0.8 to 1.0 with 16/8
- * heads, size 128. Where AVX2 is what there is, ggml has no AVX-512 either: the true ratios are higher. plain
- * 0.06 to 0.3: for processors that have none of the others, and for tests. NEON     runs under an emulator
- * only so far, which says nothing about time: ggml's is taken.
+ * rows on ggml multiplies in tiles.
+ *
+ * - AVX-512: 1.5 to 40 times as fast everywhere; least with 64 rows, 16/8 heads, size 128.
+ * - AVX2: 1.5 to 22 times below 64 rows; from there 1.06 to 1.5, but 0.8 to 1.0 with 16/8 heads, size 128.
+ * Where AVX2 is what there is, ggml has no AVX-512 either: the true ratios are higher.
+ * - plain: 0.06 to 0.3: for processors that have none of the others, and for tests.
+ * - NEON: runs under an emulator only so far, which says nothing about time: ggml's is taken.
  */
 static const struct {
     enum mz_attn_isa isa;

@@ -1,25 +1,28 @@
 /*
  * The attention kernel, written once for all instruction sets. Included by attn_<isa>.c after its
- * attn_vec_<isa>.h, which defines vf, VF_LANES                 a vector of floats vf_load vf_store vf_half
- * unaligned; vf_half widens VF_LANES fp16 values vf_set vf_add vf_sub vf_mul vf_div vf_abs vf_round vf_fma(x,
- * y, z)              x * y + z, fused or not vf_max(x, y)                 y when either is NaN (or NaN)
- *     vf_pow2_mul(x, n)            x * 2^n, n integral, -126..0 or NaN
- *     vf_if_less(x, y, a, b)       per lane x < y ? a : b
- *     vf_sum, vf_largest           over the lanes
- *     vf_sums(x, out)              out[i] = sum of the lanes of x[i], i < VF_SUMS
- *     VF_SUMS                      how many sums are kept in registers, a multiple of VF_LANES
- *     VF_QK_VECTORS, VF_QK_TOKENS(vectors), VF_PV_ROWS, VF_PV_VECTORS   register blocking, see below
- *     VF_FEW_MAX                   up to so many rows "few" is faster
+ * attn_vec_<isa>.h, which defines, for vectors vf of VF_LANES floats:
+ *
+ * - vf_load, vf_store, vf_half: unaligned; vf_half widens VF_LANES fp16 values
+ * - vf_set, vf_add, vf_sub, vf_mul, vf_div, vf_abs, vf_round: as they are called
+ * - vf_fma(x, y, z): x * y + z, fused or not
+ * - vf_max(x, y): y when either is NaN (or NaN)
+ * - vf_pow2_mul(x, n): x * 2^n, n integral, -126..0 or NaN
+ * - vf_if_less(x, y, a, b): per lane x < y ? a : b
+ * - vf_sum, vf_largest: over the lanes
+ * - vf_sums(x, out): out[i] = sum of the lanes of x[i], i < VF_SUMS
+ * - VF_SUMS: how many sums are kept in registers, a multiple of VF_LANES
+ * - VF_QK_VECTORS, VF_QK_TOKENS(vectors), VF_PV_ROWS, VF_PV_VECTORS: register blocking, see below
+ * - VF_FEW_MAX: up to so many rows "few" is faster
  *
  * Two algorithms, chosen by the number of rows in a group (attn_plan.c):
  *
- * block: the lanes are query rows. 32 K rows are widened, and each element, broadcast, is multiplied with a
+ * - block: the lanes are query rows. 32 K rows are widened, and each element, broadcast, is multiplied with a
  *   vector of that element of all rows (the queries were transposed when packed). Logits come out as
- * [token][row], so the softmax needs no sums across lanes, and the weights lie ready to be broadcast against
- * widened V rows. With fewer rows than lanes the lanes are wasted, hence few: the lanes run along the head;
- * dot products of fp16 K rows with each query row, summed across lanes several at a time. A chunk of logits
- * is kept, so that the softmax is taken once per chunk and the accumulators stay in registers while V is
- * read.
+ *   [token][row], so the softmax needs no sums across lanes, and the weights lie ready to be broadcast
+ *   against widened V rows. With fewer rows than lanes the lanes are wasted, hence
+ * - few: the lanes run along the head; dot products of fp16 K rows with each query row, summed across lanes
+ *   several at a time. A chunk of logits is kept, so that the softmax is taken once per chunk and the
+ *   accumulators stay in registers while V is read.
  */
 #include <float.h>
 #include <math.h>
@@ -30,14 +33,12 @@
 #include "attn/attn_kernel.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
 #define TILE   MZ_ATTN_TILE
 
 /* K rows are widened as [dk_pad / GROUP][TILE][GROUP], so that the distance between tokens is a constant. */
 #define GROUP MZ_ATTN_PAD
 
-/* ------------------------------------------------------------------------------------------------- functions
- */
+/* ---- functions */
 
 /*
  * exp(x) for x <= 0: 0 below -87.3, where the result would be subnormal; NaN stays NaN. exp(r) = 1 + r + r^2
@@ -88,8 +89,7 @@ INLINE vf safe_max(vf m)
     return vf_if_less(m, vf_set(-FLT_MAX), vf_set(0.0f), m);
 }
 
-/* ------------------------------------------------------------------------------------------------- rows of
- * memory */
+/* ---- rows of memory */
 
 static const uint16_t *k_row(const struct mz_attn_job *job, uint32_t chunk, uint32_t token)
 {
@@ -193,7 +193,7 @@ static void add_carefully(const uint16_t *v, uint64_t v_bytes, const float *weig
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- block */
+/* ---- block */
 
 /* Rows asked for ahead while widening: it matters for the first tile of a range only, see struct ahead. */
 #define WIDEN_AHEAD 4
@@ -223,7 +223,8 @@ INLINE void widen(const uint16_t *row, uint64_t row_bytes, uint32_t n, uint32_t 
     for (uint32_t t = 0; t < n_tokens; t++, row = row_next(row, row_bytes)) {
         row_prefetch(row_next(row, row_bytes * WIDEN_AHEAD), n);
         for (uint32_t d = 0; d < whole; d += stride) {
-            UNROLL for (uint32_t i = 0; i < stride; i += VF_LANES)
+#pragma GCC unroll 16
+            for (uint32_t i = 0; i < stride; i += VF_LANES)
                 vf_store(out + (size_t)d * TILE + t * stride + i, vf_half(row + d + i));
         }
     }
@@ -275,26 +276,35 @@ INLINE void qk_step(const float *q, const float *k, uint32_t dk_pad, float *logi
     const uint32_t rows = n_vectors * VF_LANES;
     vf sum[16][VF_QK_VECTORS];
 
-    UNROLL for (uint32_t t = 0; t < n_tokens; t++) UNROLL for (uint32_t v = 0; v < n_vectors; v++) sum[t][v] =
-        vf_set(0.0f);
+#pragma GCC unroll 16
+    for (uint32_t t = 0; t < n_tokens; t++)
+#pragma GCC unroll 16
+        for (uint32_t v = 0; v < n_vectors; v++)
+            sum[t][v] = vf_set(0.0f);
     for (uint32_t g = 0; g < dk_pad / GROUP; g++, k += TILE * GROUP) {
         for (uint32_t t = g % 2; t < n_tokens; t += 2) /* a line of half the rows: two groups are a line */
             ahead_ask(values, t, g / 2 * 2 * GROUP);
         for (uint32_t d = 0; d < GROUP; d++, q += rows) {
             vf column[VF_QK_VECTORS];
 
-            UNROLL for (uint32_t v = 0; v < n_vectors; v++) column[v] = vf_load(q + v * VF_LANES);
-            UNROLL for (uint32_t t = 0; t < n_tokens; t++)
-            {
+#pragma GCC unroll 16
+            for (uint32_t v = 0; v < n_vectors; v++)
+                column[v] = vf_load(q + v * VF_LANES);
+#pragma GCC unroll 16
+            for (uint32_t t = 0; t < n_tokens; t++) {
                 vf element = vf_set(k[t * GROUP + d]);
 
-                UNROLL for (uint32_t v = 0; v < n_vectors; v++) sum[t][v] =
-                    vf_fma(element, column[v], sum[t][v]);
+#pragma GCC unroll 16
+                for (uint32_t v = 0; v < n_vectors; v++)
+                    sum[t][v] = vf_fma(element, column[v], sum[t][v]);
             }
         }
     }
-    UNROLL for (uint32_t t = 0; t < n_tokens; t++) UNROLL for (uint32_t v = 0; v < n_vectors; v++)
-        vf_store(logits + t * rows + v * VF_LANES, sum[t][v]);
+#pragma GCC unroll 16
+    for (uint32_t t = 0; t < n_tokens; t++)
+#pragma GCC unroll 16
+        for (uint32_t v = 0; v < n_vectors; v++)
+            vf_store(logits + t * rows + v * VF_LANES, sum[t][v]);
 }
 
 INLINE void qk_tile(const struct mz_attn_job *job, uint32_t n_tokens, struct ahead v,
@@ -397,23 +407,33 @@ INLINE void pv_step(const float *weights, uint32_t rows, const float *alpha, con
 {
     vf sum[VF_PV_ROWS][VF_PV_VECTORS];
 
-    UNROLL for (uint32_t r = 0; r < VF_PV_ROWS; r++) UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-        sum[r][i] = vf_mul(vf_load(acc + r * dv_pad + i * VF_LANES), vf_set(alpha[r]));
+#pragma GCC unroll 16
+    for (uint32_t r = 0; r < VF_PV_ROWS; r++)
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < n_vectors; i++)
+            sum[r][i] = vf_mul(vf_load(acc + r * dv_pad + i * VF_LANES), vf_set(alpha[r]));
     for (uint32_t t = 0; t < n_tokens; t++, weights += rows, v += n_vectors * VF_LANES) {
         vf value[VF_PV_VECTORS];
 
         for (uint32_t d = 0; ask && d < n_vectors * VF_LANES; d += 32)
             ahead_ask(k, t, d);
-        UNROLL for (uint32_t i = 0; i < n_vectors; i++) value[i] = vf_load(v + i * VF_LANES);
-        UNROLL for (uint32_t r = 0; r < VF_PV_ROWS; r++)
-        {
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < n_vectors; i++)
+            value[i] = vf_load(v + i * VF_LANES);
+#pragma GCC unroll 16
+        for (uint32_t r = 0; r < VF_PV_ROWS; r++) {
             vf w = vf_set(weights[r]);
 
-            UNROLL for (uint32_t i = 0; i < n_vectors; i++) sum[r][i] = vf_fma(w, value[i], sum[r][i]);
+#pragma GCC unroll 16
+            for (uint32_t i = 0; i < n_vectors; i++)
+                sum[r][i] = vf_fma(w, value[i], sum[r][i]);
         }
     }
-    UNROLL for (uint32_t r = 0; r < VF_PV_ROWS; r++) UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-        vf_store(acc + r * dv_pad + i * VF_LANES, sum[r][i]);
+#pragma GCC unroll 16
+    for (uint32_t r = 0; r < VF_PV_ROWS; r++)
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < n_vectors; i++)
+            vf_store(acc + r * dv_pad + i * VF_LANES, sum[r][i]);
 }
 
 INLINE void pv_rows(struct mz_attn_job *job, uint32_t r, uint32_t n_tokens, const float *alpha,
@@ -481,7 +501,7 @@ static void block_chunk(struct mz_attn_job *job, uint32_t chunk, uint32_t n_toke
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- few */
+/* ---- few */
 
 #define FEW_TILES (MZ_ATTN_CHUNK / TILE)
 
@@ -497,21 +517,25 @@ INLINE void dot_step(const float *q, const uint16_t *k, uint64_t k_bytes, uint32
     vf sum[VF_SUMS];
     float sums[VF_SUMS];
 
-    UNROLL for (uint32_t t = 0; t < tokens; t++)
-    {
-        UNROLL for (uint32_t r = 0; r < rows; r++) sum[r * tokens + t] = vf_set(0.0f);
+#pragma GCC unroll 16
+    for (uint32_t t = 0; t < tokens; t++) {
+#pragma GCC unroll 16
+        for (uint32_t r = 0; r < rows; r++)
+            sum[r * tokens + t] = vf_set(0.0f);
         row_prefetch(row_next(k, k_bytes * FEW_AHEAD), dk);
         for (uint32_t d = 0; d < dk; d += VF_LANES) {
             vf x = vf_half(k + d);
 
-            UNROLL for (uint32_t r = 0; r < rows; r++) sum[r * tokens + t] =
-                vf_fma(x, vf_load(q + r * dk_pad + d), sum[r * tokens + t]);
+#pragma GCC unroll 16
+            for (uint32_t r = 0; r < rows; r++)
+                sum[r * tokens + t] = vf_fma(x, vf_load(q + r * dk_pad + d), sum[r * tokens + t]);
         }
         if (t + 1 < n_tokens)
             k = row_next(k, k_bytes);
     }
     vf_sums(sum, sums);
-    UNROLL for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 16
+    for (uint32_t r = 0; r < rows; r++)
         memcpy(logits + r * MZ_ATTN_CHUNK, sums + r * tokens, tokens * sizeof(float));
 }
 
@@ -604,22 +628,29 @@ INLINE void few_pv_step(const struct few_v *v, uint32_t d, const float *weights,
     const uint16_t *row = v->row;
     vf sum[4][8];
 
-    UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t i = 0; i < n_vectors; i++) sum[r][i] =
-        vf_mul(vf_load(acc + r * dv_pad + d + i * VF_LANES), vf_set(alpha[r]));
+#pragma GCC unroll 16
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < n_vectors; i++)
+            sum[r][i] = vf_mul(vf_load(acc + r * dv_pad + d + i * VF_LANES), vf_set(alpha[r]));
     for (uint32_t t = 0; t < v->n_tokens; t++, row = row_next(row, v->row_bytes)) {
         if (v->tiles[t / TILE] == MZ_ATTN_MASK_ALL)
             continue;
         row_prefetch(row_next(row, v->row_bytes * FEW_AHEAD), v->ahead);
-        UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-        {
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < n_vectors; i++) {
             vf x = vf_half(row + d + i * VF_LANES);
 
-            UNROLL for (uint32_t r = 0; r < rows; r++) sum[r][i] =
-                vf_fma(x, vf_set(weights[r * MZ_ATTN_CHUNK + t]), sum[r][i]);
+#pragma GCC unroll 16
+            for (uint32_t r = 0; r < rows; r++)
+                sum[r][i] = vf_fma(x, vf_set(weights[r * MZ_ATTN_CHUNK + t]), sum[r][i]);
         }
     }
-    UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-        vf_store(acc + r * dv_pad + d + i * VF_LANES, sum[r][i]);
+#pragma GCC unroll 16
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < n_vectors; i++)
+            vf_store(acc + r * dv_pad + d + i * VF_LANES, sum[r][i]);
 }
 
 INLINE void few_pv(struct mz_attn_job *job, struct few_v v, uint32_t row, const float *alpha,

@@ -4,7 +4,7 @@
  * The query rows of a KV head's group, n_rows * group of them, are numbered token by token, then head by head
  * (row = token * group + head in group), and cut into blocks. The tokens are cut into ranges of whole chunks.
  * An item, the unit of work of the partial phase, is (range, sequence, set of KV heads, block); its result,
- * per KV head, is a slot: floats m[block_rows], s[block_rows], acc[block_rows][dv_pad] with m = the largest
+ * per KV head, is a slot: floats m[block_rows], s[block_rows], acc[block_rows][dv_pad], with m = the largest
  * logit, s = sum of exp(logit - m), acc = sum of exp(logit - m) * v.
  *
  * Everything is a pure function of isa and shape.

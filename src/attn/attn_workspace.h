@@ -5,10 +5,11 @@
  * earlier operation left (also one that was aborted between its phases) reads as "not begun" without anyone
  * clearing it.
  *
- * Item, states and who moves them:
- *     free -> held    any thread, by compare and exchange (acquire: sees the slot and `next` of the thread
- * before) held -> free    its holder, when a chunk is not there yet or the operation failed (release) held ->
- * done    its holder, when the last chunk is in the slot (release)
+ * States of an item, and who moves it:
+ *
+ * - free -> held: any thread, by compare and exchange (acquire: sees the slot and `next` of the last)
+ * - held -> free: its holder, when a chunk is not there yet or the operation failed (release)
+ * - held -> done: its holder, when the last chunk is in the slot (release)
  */
 #ifndef MZ_ATTN_WORKSPACE_H
 #define MZ_ATTN_WORKSPACE_H

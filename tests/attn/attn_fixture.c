@@ -19,8 +19,7 @@ static void *get(uint64_t bytes)
     return memory;
 }
 
-/* ------------------------------------------------------------------------------------------------- numbers
- */
+/* ---- numbers */
 
 static double half_value(uint16_t half)
 {
@@ -79,8 +78,7 @@ static double next_number(uint64_t *state)
     return sum * 1.7;
 }
 
-/* ------------------------------------------------------------------------------------------------- contents
- */
+/* ---- contents */
 
 static bool masked_at(const struct attn_case *c, uint32_t row, uint32_t token, uint64_t *state)
 {
@@ -207,7 +205,7 @@ static void poison(struct attn_fixture *f)
             }
 }
 
-/* ------------------------------------------------------------------------------------------------- fp64 */
+/* ---- fp64 */
 
 static double slope_of(const struct attn_case *c, uint32_t head)
 {
@@ -277,7 +275,7 @@ static void expect(struct attn_fixture *f)
     free(logits);
 }
 
-/* ------------------------------------------------------------------------------------------------- life */
+/* ---- life */
 
 static void fill_queries(struct attn_fixture *f, uint64_t *state)
 {
@@ -348,8 +346,7 @@ void attn_fixture_destroy(struct attn_fixture *f)
     free(f);
 }
 
-/* ------------------------------------------------------------------------------------------------- running
- */
+/* ---- running */
 
 struct team {
     const struct mz_attn *a;
@@ -428,7 +425,7 @@ const char *attn_case_text(const struct attn_case *c)
     return text;
 }
 
-/* ------------------------------------------------------------------------------------------------- table */
+/* ---- table */
 
 #define SHAPE(r, h, hkv, n, d) .rows = r, .heads = h, .kv_heads = hkv, .seqs = 1, .kv = n, .dk = d, .dv = d
 
