@@ -24,6 +24,7 @@ struct wait {
     mz_abort_fn abort;
     void *user;
     uint64_t since_ns, starved_ns;
+    bool full; /* what is to be written first has no room; the workers do not know */
 };
 
 /* Waits for a change. 0, -ECANCELED, -ENOSPC. */
@@ -40,7 +41,7 @@ static int wait_change(struct wait *wait)
             return -ECANCELED;
     }
     uint64_t now = mz_os_now_ns();
-    if (!core->starved)
+    if (!core->starved && !wait->full)
         wait->starved_ns = now;
     return now - wait->starved_ns > STARVED_NS ? -ENOSPC : 0;
 }
@@ -143,17 +144,18 @@ static void pins_waited(const struct mz_pin *pins, uint32_t n, uint32_t change)
         pins[i].unit->waited += change;
 }
 
-/* All units there, and room for those that grow: 0, -EAGAIN, -EIO. May drop and take the lock to make room. */
-static int pins_ready(struct mz_core *core, const struct mz_pin *pins, uint32_t n)
+/* All units there, and room for those that grow: 0, -EAGAIN (*ret_full: there is none), -EIO. May drop and take the lock
+ * to make room. */
+static int pins_ready(struct mz_core *core, const struct mz_pin *pins, uint32_t n, bool *ret_full)
 {
     int err = pins_missing(pins, n);
     uint64_t growth = err ? 0 : pins_growth(pins, n);
 
+    *ret_full = false;
     if (err || growth == 0)
         return err;
     int made = mz_room_make(core, growth, false);
-    if (made < 0)
-        core->starved = true;
+    *ret_full = made < 0;
     return made < 0 ? made : pins_missing(pins, n);
 }
 
@@ -168,7 +170,7 @@ static int pins_wait(struct mz_core *core, struct mz_pin *pins, uint32_t n, stru
     }
     core->gate_busy = true;
     pins_waited(pins, n, 1);
-    while ((err = pins_ready(core, pins, n)) == -EAGAIN) {
+    while ((err = pins_ready(core, pins, n, &wait->full)) == -EAGAIN) {
         pins_want(pins, n);
         err = wait_change(wait);
         if (err)
@@ -207,8 +209,10 @@ static void hold_all(struct mz_core *core, struct mz_pin *pins, uint32_t n)
 
 int mz_gate_pin(struct mz_core *core, struct mz_pin *pins, uint32_t n, mz_abort_fn abort, void *user)
 {
+    bool full = false;
+
     pthread_mutex_lock(&core->lock);
-    int err = core->evict_waiting ? -EAGAIN : pins_ready(core, pins, n);
+    int err = core->evict_waiting ? -EAGAIN : pins_ready(core, pins, n, &full);
     if (err == -EAGAIN) {
         struct wait wait;
         wait_begin(&wait, core, abort, user);
