@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "os/fault.h"
@@ -101,13 +102,25 @@ static void fake_trap(struct mz_engine *engine, struct mz_memory *memory, uint64
         (void)mprotect((char *)memory->base + lo, hi - lo, PROT_READ | PROT_WRITE);
 }
 
+/* A block of our own: the thread sanitizer need not look at each byte, only at the copies in and out. */
+__attribute__((no_sanitize("thread"))) static void flip_block(uint8_t *block, uint64_t bytes, uint8_t flip)
+{
+    for (uint64_t i = 0; i < bytes; i++)
+        block[i] ^= flip;
+}
+
 static int fake_pack(struct mz_engine *engine, const struct mz_form *form, uint64_t offset, const void *plain,
                      uint64_t bytes, void *place)
 {
     (void)engine;
     (void)offset;
-    for (uint64_t i = 0; i < bytes; i++)
-        ((uint8_t *)place)[i] = ((const uint8_t *)plain)[i] ^ form->flip;
+    for (uint64_t at = 0, n; at < bytes; at += n) {
+        uint8_t block[GRANULE];
+        n = bytes - at < GRANULE ? bytes - at : GRANULE;
+        memcpy(block, (const uint8_t *)plain + at, n);
+        flip_block(block, n, form->flip);
+        memcpy((uint8_t *)place + at, block, n);
+    }
     return 0;
 }
 

@@ -57,16 +57,31 @@ static void fill_weight(uint8_t *to, uint32_t number)
     memcpy(to, right_weight(number), MODEL_WEIGHT_BYTES);
 }
 
-static void make_file(struct model *model, uint8_t *buffer)
+/* One file for all models of the process: direct reads of a new one would wait each time until it is on disk. */
+static char shared_file[] = "/var/tmp/mz-weights-XXXXXX";
+
+static void remove_shared_file(void)
 {
-    FILE *file = fopen(model->file, "wb");
+    unlink(shared_file);
+}
+
+static void make_shared_file(void)
+{
+    int fd = mkstemp(shared_file);
+    FILE *file = fd >= 0 ? fdopen(fd, "wb") : NULL;
 
     assert_non_null(file);
-    for (uint32_t n = 0; n < 2 * MODEL_LAYERS; n++) {
-        fill_weight(buffer, n);
-        assert_int_equal(fwrite(buffer, 1, MODEL_WEIGHT_BYTES, file), MODEL_WEIGHT_BYTES);
-    }
+    assert_int_equal(atexit(remove_shared_file), 0);
+    assert_int_equal(fwrite(right_weight(0), MODEL_WEIGHT_BYTES, 2 * MODEL_LAYERS, file), 2 * MODEL_LAYERS);
     assert_int_equal(fclose(file), 0);
+}
+
+static void make_file(struct model *model)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    assert_int_equal(pthread_once(&once, make_shared_file), 0);
+    assert_int_equal(link(shared_file, model->file), 0);
 }
 
 static void add_weights(struct model *model, bool origin, bool packed, uint8_t *buffer)
@@ -126,7 +141,7 @@ void model_make(struct model *model, bool origin, bool packed)
     assert_non_null(buffer);
     assert_non_null(mkdtemp(model->folder));
     snprintf(model->file, sizeof(model->file), "%s/weights", model->folder);
-    make_file(model, buffer);
+    make_file(model);
     struct mz_core_config config = {.engine = fake_engine(), .swap_folder = model->folder, .workers = 3};
     assert_int_equal(mz_core_create(&config, &model->core), 0);
     assert_int_equal(mz_region_create(model->core, 2 * MODEL_LAYERS * MODEL_WEIGHT_BYTES, MZ_KIND_WEIGHT,

@@ -12,7 +12,7 @@
 struct model {
     struct mz_core *core;
     char folder[64];  /* made by mkdtemp: holds the weights' file and the swap file */
-    char file[96];
+    char file[96];    /* a link to the file of all models of the process: whoever changes it puts it back */
     struct mz_region *weights, *kv, *scratch;
     struct mz_tensor *weight[MODEL_LAYERS][2];
     struct mz_tensor *cache[MODEL_LAYERS][2]; /* K, V */

@@ -33,11 +33,11 @@
 #define CACHE_BYTES  (CHUNKS * CHUNK_BYTES)
 
 #if defined(__SANITIZE_THREAD__)
-#define SAMPLES 12u
+#define SAMPLES 5u
 #elif defined(__SANITIZE_ADDRESS__)
-#define SAMPLES 25u
+#define SAMPLES 12u
 #else
-#define SAMPLES 40u
+#define SAMPLES 16u
 #endif
 
 static uint64_t every; /* n-th place; 0: SAMPLES of them */

@@ -205,6 +205,7 @@ static void a_changed_file_is_read(void **state)
     assert_said("blk.0.w0.weight");
     assert_said("its checksum does not match");
     assert_int_equal(model_status(&model).remaining_bytes, 0);
+    patch(model.file, 3 * MIB, 1);
     free(right);
     model_free(&model);
 }

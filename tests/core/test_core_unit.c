@@ -544,6 +544,7 @@ static void loaded_under_a_limit_begins_evicted(void **state)
     assert_int_equal(byte, 1);
     free(bytes);
     mz_region_destroy(region);
+    assert_int_equal(truncate(model.file, (off_t)origin.offset), 0);
     model_free(&model);
 }
 
