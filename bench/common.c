@@ -74,7 +74,8 @@ void bench_emit(const char *section, const char *key, json_t *point)
 {
     json_t *line = json_pack("{ss ss so}", "section", section, "key", key, "point", point);
 
-    if (!line || json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(8)) != 0 || puts("") < 0 || fflush(stdout) != 0)
+    if (!line || json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(8)) != 0 || puts("") < 0 ||
+        fflush(stdout) != 0)
         bench_die("a figure could not be written");
     json_decref(line);
 }

@@ -1,7 +1,7 @@
 /* What storage and the kernel's allocator give at best: the limits that a restore is measured against.
  *
- * A struct lane belongs to its thread while that runs and to the caller otherwise (starting and joining order the two). The
- * lanes share the number of the next request, which is atomic. */
+ * A struct lane belongs to its thread while that runs and to the caller otherwise (starting and joining order
+ * the two). The lanes share the number of the next request, which is atomic. */
 #include "bench.h"
 
 #include <errno.h>

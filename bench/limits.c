@@ -29,27 +29,28 @@ struct options {
     uint64_t file_bytes;
 };
 
-/* ------------------------------------------------------------------------------------------------- multiply-adds */
+/* -------------------------------------------------------------------------------- multiply-adds */
 
-/* Twelve sums hide the latency of 4 cycles at 2 or 3 a cycle. The file is compiled such that a product and a sum become one
- * operation. One body for each width, since a vector that the processor lacks is taken apart before anything is inlined. */
-#define FMA_BODY(name, lanes, attributes)                                                                              \
-    attributes static float name(uint64_t n)                                                                           \
-    {                                                                                                                  \
-        typedef float vector __attribute__((vector_size(4 * lanes)));                                                  \
-        vector sum[12], x = {0}, y = {0};                                                                              \
-        float total = 0;                                                                                               \
-        for (int i = 0; i < 12; i++)                                                                                   \
-            sum[i] = x + (float)i;                                                                                     \
-        x = x + 0.999f;                                                                                                \
-        y = y + 0.001f;                                                                                                \
-        for (uint64_t round = 0; round < n; round++) {                                                                 \
-            _Pragma("GCC unroll 12") for (int j = 0; j < 12; j++) sum[j] = sum[j] * x + y;                             \
-        }                                                                                                              \
-        for (int i = 0; i < 12; i++)                                                                                   \
-            for (int j = 0; j < lanes; j++)                                                                            \
-                total += sum[i][j];                                                                                    \
-        return total;                                                                                                  \
+/* Twelve sums hide the latency of 4 cycles at 2 or 3 a cycle. The file is compiled such that a product and a
+ * sum become one operation. One body for each width, since a vector that the processor lacks is taken apart
+ * before anything is inlined. */
+#define FMA_BODY(name, lanes, attributes)                                                                    \
+    attributes static float name(uint64_t n)                                                                 \
+    {                                                                                                        \
+        typedef float vector __attribute__((vector_size(4 * lanes)));                                        \
+        vector sum[12], x = {0}, y = {0};                                                                    \
+        float total = 0;                                                                                     \
+        for (int i = 0; i < 12; i++)                                                                         \
+            sum[i] = x + (float)i;                                                                           \
+        x = x + 0.999f;                                                                                      \
+        y = y + 0.001f;                                                                                      \
+        for (uint64_t round = 0; round < n; round++) {                                                       \
+            _Pragma("GCC unroll 12") for (int j = 0; j < 12; j++) sum[j] = sum[j] * x + y;                   \
+        }                                                                                                    \
+        for (int i = 0; i < 12; i++)                                                                         \
+            for (int j = 0; j < lanes; j++)                                                                  \
+                total += sum[i][j];                                                                          \
+        return total;                                                                                        \
     }
 
 #if defined(__x86_64__)
@@ -123,7 +124,7 @@ static double burn_ms(struct burn *burns, unsigned n)
     return bench_now_ms() - begin;
 }
 
-/* ------------------------------------------------------------------------------------------------- figures */
+/* -------------------------------------------------------------------------------- figures */
 
 static void put(json_t *limits, const char *name, double value, double spread)
 {
@@ -141,7 +142,8 @@ static void put_runs(json_t *limits, const char *name, const struct bench_runs *
 
 static void measure_read(const struct options *o, json_t *limits)
 {
-    struct bench_read read = {.folder = o->folder, .file_bytes = o->file_bytes, .threads = o->threads, .runs = o->runs};
+    struct bench_read read = {
+        .folder = o->folder, .file_bytes = o->file_bytes, .threads = o->threads, .runs = o->runs};
 
     bench_read_measure(&read);
     put(limits, "read_gbps", read.plain_gbps, read.plain_spread);
@@ -187,7 +189,8 @@ static void measure_alloc(const struct options *o, json_t *limits)
     struct bench_runs runs = {0};
 
     for (unsigned run = 0; run < o->runs; run++)
-        bench_runs_add(&runs, (double)ALLOC_BYTES / BENCH_GB / (bench_alloc_ms(ALLOC_BYTES, o->threads) * 1e-3));
+        bench_runs_add(&runs,
+                       (double)ALLOC_BYTES / BENCH_GB / (bench_alloc_ms(ALLOC_BYTES, o->threads) * 1e-3));
     put_runs(limits, "alloc_gbps", &runs);
 }
 

@@ -20,7 +20,8 @@ static void only_errors(enum ggml_log_level level, const char *text, void *user)
 }
 
 /* ISO C has no conversion from an object's pointer to a function's. */
-#define FETCH(reg, plugin, name) (*(void **)&(plugin)->name = ggml_backend_reg_get_proc_address(reg, "mz_" #name))
+#define FETCH(reg, plugin, name)                                                                             \
+    (*(void **)&(plugin)->name = ggml_backend_reg_get_proc_address(reg, "mz_" #name))
 
 void bench_plugin_open(const char *path, struct bench_plugin *ret)
 {
@@ -30,8 +31,9 @@ void bench_plugin_open(const char *path, struct bench_plugin *ret)
         bench_die("%s cannot be loaded as a ggml backend", path ? path : "no plugin given: it");
     llama_backend_init();
     ret->device = ggml_backend_reg_dev_get(reg, 0);
-    if (!FETCH(reg, ret, evict) || !FETCH(reg, ret, evict_to) || !FETCH(reg, ret, restore) || !FETCH(reg, ret, status) ||
-        !FETCH(reg, ret, limit) || !FETCH(reg, ret, option_set) || !FETCH(reg, ret, dump))
+    if (!FETCH(reg, ret, evict) || !FETCH(reg, ret, evict_to) || !FETCH(reg, ret, restore) ||
+        !FETCH(reg, ret, status) || !FETCH(reg, ret, limit) || !FETCH(reg, ret, option_set) ||
+        !FETCH(reg, ret, dump))
         bench_die("%s lacks a function of mzcache.h", path);
 }
 
@@ -55,8 +57,9 @@ void bench_model_open(const struct bench_model_config *config, struct bench_mode
     *ret = (struct bench_model){.model = load(config)};
     params.n_ctx = config->tokens + SPARE_TOKENS;
     params.n_batch = params.n_ubatch = BLOCK_TOKENS;
-    params.n_outputs_max = config->outputs ? config->outputs : 2; /* one a sequence; more is hundreds of MiB of scratch */
-    params.n_seq_max = 2; /* the second is where copies land first */
+    params.n_outputs_max =
+        config->outputs ? config->outputs : 2; /* one a sequence; more is hundreds of MiB of scratch */
+    params.n_seq_max = 2;                      /* the second is where copies land first */
     params.kv_unified = true;
     params.n_threads = params.n_threads_batch = config->threads;
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
@@ -74,7 +77,7 @@ void bench_model_close(struct bench_model *m)
     *m = (struct bench_model){0};
 }
 
-/* ------------------------------------------------------------------------------------------------- decoding */
+/* -------------------------------------------------------------------------------- decoding */
 
 /* The same tokens in every program: behind the bytes and control tokens that vocabularies begin with. */
 static llama_token made_up(const struct bench_model *m, uint32_t at)
@@ -120,7 +123,7 @@ void bench_model_decode(struct bench_model *m, const llama_token *tokens, uint32
     m->last = likeliest(m);
 }
 
-/* ------------------------------------------------------------------------------------------------- filling */
+/* -------------------------------------------------------------------------------- filling */
 
 static void save_block(struct bench_model *m, uint32_t tokens)
 {
@@ -162,7 +165,7 @@ void bench_model_clear(struct bench_model *m)
     m->past = 0;
 }
 
-/* ------------------------------------------------------------------------------------------------- measuring */
+/* -------------------------------------------------------------------------------- measuring */
 
 static void roll_back(struct bench_model *m, uint32_t past)
 {

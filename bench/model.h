@@ -31,9 +31,9 @@ struct bench_plugin {
 struct bench_model {
     struct llama_model *model;
     struct llama_context *ctx;
-    uint32_t past;        /* tokens in the cache */
-    llama_token last;     /* the likeliest after the last decode */
-    uint8_t *block;       /* state of the first tokens, of which a long context is made */
+    uint32_t past;    /* tokens in the cache */
+    llama_token last; /* the likeliest after the last decode */
+    uint8_t *block;   /* state of the first tokens, of which a long context is made */
     size_t block_bytes;
     uint32_t block_tokens;
 };
@@ -45,7 +45,7 @@ void bench_plugin_open(const char *path, struct bench_plugin *ret);
 struct bench_model_config {
     const char *path;
     ggml_backend_dev_t device;
-    uint32_t tokens; /* longest content of the context; there is room for 256 more */
+    uint32_t tokens;  /* longest content of the context; there is room for 256 more */
     uint32_t outputs; /* tokens of a batch whose logits are wanted; 0: the last only */
     int threads;
     bool swa_full;
@@ -57,15 +57,17 @@ void bench_model_close(struct bench_model *m);
 /* Decodes n tokens, which continue the sequence; `tokens` NULL: made-up ones. Logits are kept of the last. */
 void bench_model_decode(struct bench_model *m, const llama_token *tokens, uint32_t n);
 
-/* Fills the empty context with `tokens` tokens as if they had been decoded. The first 512 are; the rest are copies of their
- * state at later positions, so that K and V are of the right shape and distribution and a long context takes seconds.
- * Rotating the copies is left to the first decode. Again after bench_model_clear(): no decoding at all. */
+/* Fills the empty context with `tokens` tokens as if they had been decoded. The first 512 are; the rest are
+ * copies of their state at later positions, so that K and V are of the right shape and distribution and a
+ * long context takes seconds. Rotating the copies is left to the first decode. Again after
+ * bench_model_clear(): no decoding at all. */
 void bench_model_fill(struct bench_model *m, uint32_t tokens);
 
 /* Empties the context: its memory goes. */
 void bench_model_clear(struct bench_model *m);
 
-/* Milliseconds from a question of BENCH_QUESTION tokens to the first token of the answer. The context is as before then. */
+/* Milliseconds from a question of BENCH_QUESTION tokens to the first token of the answer. The context is as
+ * before then. */
 double bench_model_ttft_ms(struct bench_model *m);
 
 /* Tokens a second while generating n tokens one by one. The context is as before then. */

@@ -1,4 +1,5 @@
-/* bench_quality: what evicting and restoring KV costs in quality, on a real model and a long text. JSON lines.
+/* bench_quality: what evicting and restoring KV costs in quality, on a real model and a long text. JSON
+ * lines.
  *
  *   bench_quality --plugin LIBGGML-MZ.SO --model FILE.GGUF --text FILE [OPTION...]
  *
@@ -8,11 +9,10 @@
  *   --windows N                    of so many tokens each are taken from the text, as far as it goes (8)
  *   --threads N, --swa-full
  *
- * Each window is decoded once without any eviction, and once for each variant. Scored are the tokens behind the evicted context:
- *   ppl, ppl_ref   perplexity, and that of the first pass
- *   kld            mean divergence of the variant's distribution from the first pass's, in nats
- *   greedy_agree   share of tokens of which both find the same one likeliest
- *   lossy_share    share of the evicted KV that passed through a lossy codec */
+ * Each window is decoded once without any eviction, and once for each variant. Scored are the tokens behind
+ * the evicted context: ppl, ppl_ref   perplexity, and that of the first pass kld            mean divergence
+ * of the variant's distribution from the first pass's, in nats greedy_agree   share of tokens of which both
+ * find the same one likeliest lossy_share    share of the evicted KV that passed through a lossy codec */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,12 +45,12 @@ struct bench {
     llama_token *tokens; /* of the whole text */
     uint32_t n_tokens;
     uint32_t vocab;
-    float *logits;       /* of the first pass, eval * vocab */
+    float *logits; /* of the first pass, eval * vocab */
     double ref_nll;
     uint64_t scored;
 };
 
-/* ------------------------------------------------------------------------------------------------- text */
+/* -------------------------------------------------------------------------------- text */
 
 static char *read_text(const char *path, size_t *ret_length)
 {
@@ -93,7 +93,7 @@ static void tokenize(struct bench *b)
         b->o.windows = (b->n_tokens - 1) / window;
 }
 
-/* ------------------------------------------------------------------------------------------------- scoring */
+/* -------------------------------------------------------------------------------- scoring */
 
 /* The logarithm of the sum of all exponentials: what turns logits into logarithms of probabilities. */
 static double log_sum(const float *logits, uint32_t n, uint32_t *ret_best)
@@ -126,7 +126,7 @@ static void score_token(const struct bench *b, struct variant *v, uint32_t at, l
     v->agree += best == ref_best;
 }
 
-/* ------------------------------------------------------------------------------------------------- passes */
+/* -------------------------------------------------------------------------------- passes */
 
 static void decode(struct bench *b, const llama_token *tokens, uint32_t n, llama_pos from, bool all)
 {
@@ -165,7 +165,8 @@ static double lossy_share(struct bench *b)
     json_t *lossy = json_object_get(kv, "lossy_bytes"), *total = json_object_get(kv, "total_bytes");
     if (!json_is_integer(lossy) || !json_is_integer(total))
         bench_die("the dump does not say what is lossy");
-    double share = json_integer_value(total) ? (double)json_integer_value(lossy) / (double)json_integer_value(total) : 0;
+    double share =
+        json_integer_value(total) ? (double)json_integer_value(lossy) / (double)json_integer_value(total) : 0;
     json_decref(all);
     free(text);
     return share;
@@ -203,7 +204,8 @@ static void emit_variant(const struct bench *b, const struct variant *v)
 {
     double n = (double)b->scored;
     char key[256];
-    json_t *point = json_pack("{ss ss sn si}", "model", b->o.name, "codec", v->kv, "preset", "cycles", (int)v->cycles);
+    json_t *point =
+        json_pack("{ss ss sn si}", "model", b->o.name, "codec", v->kv, "preset", "cycles", (int)v->cycles);
 
     (void)json_object_set_new(point, "ppl", json_real(exp(v->nll / n)));
     (void)json_object_set_new(point, "ppl_ref", json_real(exp(b->ref_nll / n)));
@@ -215,7 +217,7 @@ static void emit_variant(const struct bench *b, const struct variant *v)
     bench_emit("quality", key, point);
 }
 
-/* ------------------------------------------------------------------------------------------------- options */
+/* -------------------------------------------------------------------------------- options */
 
 static void parse_variants(struct bench *b)
 {
@@ -270,15 +272,23 @@ static void parse(struct options *o, char **arg)
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.o = {.name = "?", .variants = "exact:1,q8:1,q8:50", .context = 512, .eval = 256, .windows = 8, .threads = 2}};
+    struct bench b = {.o = {.name = "?",
+                            .variants = "exact:1,q8:1,q8:50",
+                            .context = 512,
+                            .eval = 256,
+                            .windows = 8,
+                            .threads = 2}};
 
     (void)argc;
     parse(&b.o, argv + 1);
     parse_variants(&b);
     bench_plugin_open(b.o.plugin, &b.plugin);
-    struct bench_model_config config = {
-        .path = b.o.model, .device = b.plugin.device, .tokens = 1024, .outputs = b.o.eval, .threads = b.o.threads,
-        .swa_full = b.o.swa_full};
+    struct bench_model_config config = {.path = b.o.model,
+                                        .device = b.plugin.device,
+                                        .tokens = 1024,
+                                        .outputs = b.o.eval,
+                                        .threads = b.o.threads,
+                                        .swa_full = b.o.swa_full};
     bench_model_open(&config, &b.m);
     bench_must(b.plugin.option_set("clean", "off"), "clean");
     tokenize(&b);

@@ -1,22 +1,22 @@
-/* bench_restore: evicting and restoring a model in this process, measured. JSON lines, one for each point, as soon as it is known.
+/* bench_restore: evicting and restoring a model in this process, measured. JSON lines, one for each point, as
+ * soon as it is known.
  *
  *   bench_restore --what WHAT --plugin LIBGGML-MZ.SO --model FILE.GGUF [OPTION...]
  *
- *   WHAT           restore       time to first token at each level and in each mode of overlap, beside its limits
- *                  orders        which layers leave first
- *                  paths         the two ways back, one after the other and at once
- *                  evict         time and memory of evicting
- *                  stream        generating with a model that is larger than its limit
- *                  longctx       stock llama.cpp beside the plugin over a long context, nothing evicted
- *                  slot-restore  stock: state saved to a file, program ended, started again
- *                  cold          started again and the whole prompt computed: by the plugin and by stock
+ *   WHAT           restore       time to first token at each level and in each mode of overlap, beside its
+ * limits orders        which layers leave first paths         the two ways back, one after the other and at
+ * once evict         time and memory of evicting stream        generating with a model that is larger than
+ * its limit longctx       stock llama.cpp beside the plugin over a long context, nothing evicted slot-restore
+ * stock: state saved to a file, program ended, started again cold          started again and the whole prompt
+ * computed: by the plugin and by stock
  *   --shape, --type NAME         how the points call the model
  *   --tokens N                   length of the context, a multiple of 512 (2048)
  *   --levels A,B,...             percent remaining (0,50)
  *   --runs N                     of everything; medians count (5)
  *   --threads N                  (2)
  *   --kv exact|q8                how KV is kept (exact)
- *   --folder DIR                 where the plugin's swap file lies, for measuring that storage (the cache folder)
+ *   --folder DIR                 where the plugin's swap file lies, for measuring that storage (the cache
+ * folder)
  *   --limit N                    stream: percent of the total (40)
  *   --swa-full                   whole caches for layers with sliding windows */
 #include "restore.h"
@@ -31,7 +31,7 @@
 #include "core/profile_measure.h"
 #include "os/folder.h"
 
-/* ------------------------------------------------------------------------------------------------- models */
+/* -------------------------------------------------------------------------------- models */
 
 static void open_on(struct bench *b, ggml_backend_dev_t device, struct bench_model *ret)
 {
@@ -66,7 +66,7 @@ void open_warm(struct bench *b)
     (void)bench_model_ttft_ms(&b->m);
 }
 
-/* ------------------------------------------------------------------------------------------------- the plugin */
+/* -------------------------------------------------------------------------------- the plugin */
 
 void set_option(struct bench *b, const char *name, const char *value)
 {
@@ -131,7 +131,7 @@ double stack_ms(const struct paths *paths, const struct speed *speed)
     return path_ms(paths->stack_bytes, &speed->decode_gbps);
 }
 
-/* ------------------------------------------------------------------------------------------------- points */
+/* -------------------------------------------------------------------------------- points */
 
 void put_real(json_t *point, const char *key, double value)
 {
@@ -145,7 +145,8 @@ void put_bytes(json_t *point, const char *key, uint64_t value)
 
 json_t *new_point(const struct bench *b, const struct bench_runs *runs)
 {
-    json_t *point = json_pack("{ss ss si ss}", "shape", b->o.shape, "type", b->o.type, "ctx", (int)b->o.tokens, "kv", b->o.kv);
+    json_t *point = json_pack("{ss ss si ss}", "shape", b->o.shape, "type", b->o.type, "ctx",
+                              (int)b->o.tokens, "kv", b->o.kv);
 
     (void)json_object_set_new(point, "n", json_integer(runs->n));
     put_real(point, "spread", bench_runs_spread(runs));
@@ -164,7 +165,7 @@ void emit(const struct bench *b, const char *section, json_t *point, const char 
     bench_emit(section, key, point);
 }
 
-/* ------------------------------------------------------------------------------------------------- options */
+/* -------------------------------------------------------------------------------- options */
 
 static void parse_levels(struct options *o, const char *text)
 {
@@ -237,13 +238,27 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(struct bench *b);
     } table[] = {
-        {"restore", run_restore}, {"orders", run_orders},   {"paths", run_paths},               {"evict", run_evict},
-        {"stream", run_stream},   {"longctx", run_longctx}, {"slot-restore", run_slot_restore}, {"cold", run_cold},
+        {"restore", run_restore},
+        {"orders", run_orders},
+        {"paths", run_paths},
+        {"evict", run_evict},
+        {"stream", run_stream},
+        {"longctx", run_longctx},
+        {"slot-restore", run_slot_restore},
+        {"cold", run_cold},
     };
     static char folder[4096];
     struct bench b = {
-        .o = {.shape = "?", .type = "?", .kv = "exact", .levels = {0, 50}, .n_levels = 2, .tokens = 2048, .runs = 5,
-              .limit_percent = 40, .threads = 2, .folder = folder},
+        .o = {.shape = "?",
+              .type = "?",
+              .kv = "exact",
+              .levels = {0, 50},
+              .n_levels = 2,
+              .tokens = 2048,
+              .runs = 5,
+              .limit_percent = 40,
+              .threads = 2,
+              .folder = folder},
     };
 
     (void)argc;

@@ -27,7 +27,7 @@ struct bench {
     struct bench_model m;
 };
 
-/* ------------------------------------------------------------------------------------------------- restore.c */
+/* -------------------------------------------------------------------------------- restore.c */
 
 /* Opens the model on the plugin's device, and on the CPU. */
 void open_managed(struct bench *b, struct bench_model *ret);
@@ -70,14 +70,14 @@ void put_bytes(json_t *point, const char *key, uint64_t value);
 void emit(const struct bench *b, const char *section, json_t *point, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* ------------------------------------------------------------------------------------------------- what is measured */
+/* -------------------------------------------------------------------------------- what is measured */
 
-void run_restore(struct bench *b);     /* restore_levels.c */
-void run_orders(struct bench *b);      /* restore_swap.c */
+void run_restore(struct bench *b); /* restore_levels.c */
+void run_orders(struct bench *b);  /* restore_swap.c */
 void run_paths(struct bench *b);
-void run_evict(struct bench *b);       /* restore_evict.c */
+void run_evict(struct bench *b); /* restore_evict.c */
 void run_stream(struct bench *b);
-void run_longctx(struct bench *b);     /* restore_stock.c */
+void run_longctx(struct bench *b); /* restore_stock.c */
 void run_slot_restore(struct bench *b);
 void run_cold(struct bench *b);
 

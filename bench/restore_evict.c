@@ -9,7 +9,7 @@
 
 #define STREAM_TOKENS 8u
 
-/* ------------------------------------------------------------------------------------------------- evicting */
+/* -------------------------------------------------------------------------------- evicting */
 
 /* A figure of /proc/self/status in KiB. */
 static uint64_t process_kib(const char *name)
@@ -67,7 +67,8 @@ static void emit_eviction(struct bench *b, const struct eviction *e)
     emit(b, "evict", point, "%s", e->what);
 }
 
-/* The context is filled without decoding, so that the weights stay away and only KV that was never evicted is there. */
+/* The context is filled without decoding, so that the weights stay away and only KV that was never evicted is
+ * there. */
 static void refill_without_weights(struct bench *b)
 {
     (void)evict_to(b, 0);
@@ -76,7 +77,8 @@ static void refill_without_weights(struct bench *b)
 
 void run_evict(struct bench *b)
 {
-    struct eviction weights = {.what = "weights"}, kv = {.what = "kv"}, half = {.what = "half of kv"}, clean = {.what = "all, clean"};
+    struct eviction weights = {.what = "weights"}, kv = {.what = "kv"}, half = {.what = "half of kv"},
+                    clean = {.what = "all, clean"};
     struct mz_state state;
 
     open_warm(b);
@@ -103,7 +105,7 @@ void run_evict(struct bench *b)
     bench_model_close(&b->m);
 }
 
-/* ------------------------------------------------------------------------------------------------- streaming */
+/* -------------------------------------------------------------------------------- streaming */
 
 /* A number of the plugin's dump. */
 static uint64_t dump_number(struct bench *b, const char *key)
@@ -156,7 +158,8 @@ void run_stream(struct bench *b)
     json_t *point = new_point(b, &tps);
     put_real(point, "limit_percent", 100.0 * (double)limit / (double)state.total_bytes);
     put_real(point, "tps", bench_runs_median(&tps));
-    put_real(point, "tps_limit", bench_runs_median(&speed.read_gbps) * BENCH_GB / (token_bytes > 1 ? token_bytes : 1));
+    put_real(point, "tps_limit",
+             bench_runs_median(&speed.read_gbps) * BENCH_GB / (token_bytes > 1 ? token_bytes : 1));
     put_real(point, "tps_warm", bench_runs_median(&warm));
     put_real(point, "bytes_per_token", token_bytes);
     put_real(point, "read_gbps", bench_runs_median(&speed.read_gbps));

@@ -7,7 +7,8 @@ static const char *const modes[] = {"full", "none", "alloc-reload", "reload-pref
 
 #define MODES 4u
 
-/* Everything that is measured at one level. All in one loop, so that a slow moment of the machine hits all alike. */
+/* Everything that is measured at one level. All in one loop, so that a slow moment of the machine hits all
+ * alike. */
 struct level {
     uint32_t percent;
     struct bench_runs ttft_ms[MODES], warm_ms, reload_ms, alloc_ms, evict_ms;

@@ -8,7 +8,7 @@
 
 #define LONG_TOKENS 8u
 
-/* ------------------------------------------------------------------------------------------------- long contexts */
+/* -------------------------------------------------------------------------------- long contexts */
 
 /* Both models are loaded and answer in turn. */
 void run_longctx(struct bench *b)
@@ -37,7 +37,7 @@ void run_longctx(struct bench *b)
     bench_model_close(&stock);
 }
 
-/* ------------------------------------------------------------------------------------------------- starting again */
+/* -------------------------------------------------------------------------------- starting again */
 
 static void emit_baseline(struct bench *b, const char *name, const struct bench_runs *runs)
 {
@@ -81,7 +81,8 @@ static double slot_restore_ms(struct bench *b, const char *path, llama_token *to
     return ms;
 }
 
-/* The program was ended to free its memory; its state lies in a file, and nothing of either file in the page cache. */
+/* The program was ended to free its memory; its state lies in a file, and nothing of either file in the page
+ * cache. */
 void run_slot_restore(struct bench *b)
 {
     struct bench_runs runs = {{0}, 0};

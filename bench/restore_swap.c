@@ -1,7 +1,7 @@
 /* The hybrid swap: which layers leave first, and the two paths back in turn and at once. */
 #include "restore.h"
 
-/* ------------------------------------------------------------------------------------------------- orders */
+/* -------------------------------------------------------------------------------- orders */
 
 static const char *const orders[] = {"backward", "forward", "random"};
 
@@ -39,7 +39,7 @@ void run_orders(struct bench *b)
     bench_model_close(&b->m);
 }
 
-/* ------------------------------------------------------------------------------------------------- paths */
+/* -------------------------------------------------------------------------------- paths */
 
 static double reload_ms(struct bench *b, uint32_t percent, const char *how)
 {
@@ -50,8 +50,8 @@ static double reload_ms(struct bench *b, uint32_t percent, const char *how)
     return ms;
 }
 
-/* stack_ms and store_ms are each path alone, at the throughput that the profile measures: what both at once can be
- * compared with. */
+/* stack_ms and store_ms are each path alone, at the throughput that the profile measures: what both at once
+ * can be compared with. */
 static void measure_paths(struct bench *b, uint32_t percent)
 {
     struct bench_runs parallel = {{0}, 0}, sequential = {{0}, 0};
