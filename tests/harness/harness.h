@@ -35,6 +35,7 @@ struct world {
     int threads;
     uint32_t seed;
     bool brief;                    /* fewer disturbances */
+    struct llama_adapter_lora *lora; /* of the model, or NULL; freed with it */
 };
 
 /* Everything that was computed, in order. */
@@ -66,6 +67,8 @@ struct play {
 /* ---- world.c */
 int world_open(struct world *world, const char *plugin);
 int world_load(struct world *world);
+/* Loads the adapter beside the model; false when there is none. */
+bool world_load_lora(struct world *world);
 void world_unload(struct world *world);
 void world_close(struct world *world);
 
@@ -88,7 +91,9 @@ struct scenario {
     const char *name;
     void (*script)(struct play *play);
     void (*params)(struct llama_context_params *params); /* NULL: as they are */
-    bool no_mmap, half, two_models, needs_shift;
+    bool no_mmap, half, needs_shift;
+    bool lora;  /* with the adapter that lies beside the model: MODEL-lora.gguf */
+    bool limit; /* the disturbed runs have a limit of about half of the model */
 };
 extern const struct scenario scenarios[];
 

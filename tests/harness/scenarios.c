@@ -108,6 +108,19 @@ static void clear(struct play *play)
     chat(play);
 }
 
+/* An adapter comes and goes. */
+static void lora(struct play *play)
+{
+    float scale = 1.0f;
+
+    prompt(play, 0, 100);
+    llama_set_adapters_lora(play->ctx, &play->world->lora, 1, &scale);
+    generate(play, 0, 3);
+    prompt(play, 0, 30);
+    llama_set_adapters_lora(play->ctx, NULL, 0, NULL);
+    generate(play, 0, 3);
+}
+
 /* Two models in turn; the second one has a context of its own. */
 static void both(struct play *play)
 {
@@ -235,6 +248,9 @@ const struct scenario scenarios[] = {
     {.name = "embeddings", .script = short_chat, .params = params_embeddings},
     {.name = "half", .script = short_chat, .half = true},
     {.name = "no-mmap", .script = chat, .no_mmap = true},
-    {.name = "two-models", .script = both, .two_models = true},
+    {.name = "two-models", .script = both},
+    {.name = "lora", .script = lora, .lora = true},
+    {.name = "limit", .script = chat, .limit = true},
+    {.name = "limit-fa-off", .script = chat, .params = params_no_flash, .limit = true},
     {.name = NULL},
 };

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness.h"
 
@@ -72,11 +73,26 @@ int world_load(struct world *world)
     return 0;
 }
 
+bool world_load_lora(struct world *world)
+{
+    char path[4096];
+    size_t n = strlen(world->model_path);
+
+    if (n < 5 || strcmp(world->model_path + n - 5, ".gguf") != 0)
+        return false;
+    snprintf(path, sizeof(path), "%.*s-lora.gguf", (int)(n - 5), world->model_path);
+    if (access(path, R_OK) != 0)
+        return false;
+    world->lora = llama_adapter_lora_init(world->model, path);
+    return world->lora != NULL;
+}
+
 void world_unload(struct world *world)
 {
     llama_model_free(world->model);
     llama_model_free(world->second);
     world->model = world->second = NULL;
+    world->lora = NULL;
 }
 
 void world_close(struct world *world)
