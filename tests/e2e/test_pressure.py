@@ -1,0 +1,115 @@
+"""mzCache decides by itself: idle time, the system's reports of pressure, levels handed in."""
+
+import json
+import os
+
+import pytest
+import server as house
+import talk
+from conftest import model_path
+from test_socket import Client
+
+MODEL = "tiny-llama"
+WATCHED = {"MZ_PRESSURE": "on"}
+
+
+def events(server, what):
+    return [event for event in map(json.loads, server.mzcache("log").stdout.splitlines()) if event["what"] == what]
+
+
+def remaining(server):
+    return server.status()["remaining_percent"]
+
+
+@pytest.mark.trap
+def test_idle_time_steps_down(document):
+    """A quarter after each two seconds without use; the next question is answered as before."""
+    with house.Server(model_path(MODEL), run_options=("--idle", "2s:25%", "--hold", "0s"), env=WATCHED) as server:
+        calm = talk.see(server, document[:300])
+        house.wait_for(lambda: remaining(server) < 80, 120, "the first step")
+        house.wait_for(lambda: remaining(server) < 30, 120, "further steps")
+        assert len(events(server, "evict")) >= 2
+        again = talk.see(server, document[:300])
+        assert again["tokens"] == calm["tokens"] and again["cached"] > 50
+
+
+def test_idle_time_respects_the_floor(document):
+    with house.Server(model_path(MODEL), run_options=("--idle", "1s", "--hold", "0s", "--floor", "50%"), env=WATCHED) as server:
+        talk.ask(server, document[:300], 4)
+        house.wait_for(lambda: events(server, "evict"), 120, "an eviction")
+        house.wait_for(lambda: server.status()["idle_ms"] > 5000, 120, "more idle time")
+        assert remaining(server) >= 45
+
+
+@pytest.mark.parametrize("kind", ["fifo", "file that is none"])
+def test_the_systems_protocol(document, tmp_path, kind):
+    """$MEMORY_PRESSURE_WATCH: a pipe reports pressure and is answered; /dev/null switches it off."""
+    path = tmp_path / "pressure"
+    os.mkfifo(path) if kind == "fifo" else None
+    env = dict(WATCHED, MEMORY_PRESSURE_WATCH=str(path if kind == "fifo" else "/dev/null"))
+    with house.Server(model_path(MODEL), run_options=("--hold", "0s"), env=env) as server:
+        talk.ask(server, document[:300], 4)
+        sources = {source["name"]: source for source in server.status()["pressure"]["sources"]}
+        assert sources["systemd"]["live"] == (kind == "fifo")
+        if kind == "fifo":
+            with open(path, "wb", buffering=0) as pipe:
+                def press():
+                    pipe.write(b"x")
+                    return events(server, "evict")
+                house.wait_for(press, 120, "an eviction")
+            assert remaining(server) < 100
+
+
+@pytest.mark.trap
+def test_levels_of_a_host_application(document):
+    """20: hidden, copies are written and nothing leaves; 40: in the background, all leaves."""
+    with house.Server(model_path(MODEL), run_options=("--hold", "0s"), env=WATCHED) as server:
+        calm = talk.see(server, document[:300])
+        client = Client(server)
+        client.line()
+        assert not client.ask(cmd="trim", level=3)["ok"]
+        assert client.ask(cmd="trim", level=20)["ok"]
+        house.wait_for(lambda: server.status()["kinds"]["kv"]["clean_bytes"] > 0, 120, "copies are written")
+        assert remaining(server) > 99
+        client.close()
+        client = Client(server)
+        client.line()
+        assert client.ask(cmd="trim", level=40)["ok"]
+        client.close()
+        house.wait_for(lambda: remaining(server) < 10, 120, "all is evicted")
+        assert talk.see(server, document[:300])["tokens"] == calm["tokens"]
+
+
+def test_watching_costs_little(document):
+    """Idle and without pressure: some seconds of watching take next to no processor time, and nothing is evicted."""
+    with house.Server(model_path(MODEL), env=WATCHED) as server:
+        talk.ask(server, document[:300], 4)
+        first = server.status()["pressure"]
+        house.wait_for(lambda: server.status()["pressure"]["uptime_ms"] > first["uptime_ms"] + 10000, 120, "ten seconds")
+        last = server.status()["pressure"]
+        seconds = (last["uptime_ms"] - first["uptime_ms"]) / 1000
+        assert (last["cpu_ms"] - first["cpu_ms"]) / 1000 / seconds < 0.005
+        assert (last["wakeups"] - first["wakeups"]) / seconds < 20
+        assert last["evictions"] == first["evictions"] == 0
+
+
+@pytest.mark.long
+def test_a_thousand_cycles(document):
+    """Memory, descriptors, threads and mappings do not drift."""
+    with house.Server(model_path(MODEL)) as server:
+        calm = talk.ask(server, document[:300], 4)["tokens"]
+
+        def sizes():
+            proc = f"/proc/{server.pid}"
+            return (server.anonymous(), len(os.listdir(f"{proc}/fd")), len(os.listdir(f"{proc}/task")),
+                    sum(1 for _ in open(f"{proc}/maps")), server.status()["store_file_bytes"])
+
+        for cycle in range(1000):
+            server.evict("100%")
+            assert talk.ask(server, document[:300], 4)["tokens"] == calm
+            if cycle == 50:
+                early = sizes()
+        late = sizes()
+    assert late[0] <= early[0] + 16 * house.MIB
+    assert late[1] <= early[1] + 2 and late[2] <= early[2] and late[3] <= early[3] + 32
+    assert late[4] <= 2 * early[4] + house.MIB
