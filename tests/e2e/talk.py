@@ -35,7 +35,7 @@ def see(server, prompt, n_predict=12, **options):
     """What a run is compared by: each token with the probabilities of the best four, and how much of the prompt was cached."""
     answer = ask(server, prompt, n_predict, n_probs=4, **options)
     table = [[(top["id"], top["logprob"]) for top in token["top_logprobs"]] for token in answer["completion_probabilities"]]
-    assert len(table) == n_predict
+    assert table        # fewer than tokens where a character is not complete: the server leaves those out
     return {"tokens": answer["tokens"], "probabilities": table, "cached": answer["timings"]["cache_n"]}
 
 
