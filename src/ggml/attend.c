@@ -1,13 +1,14 @@
 /* Attention by our own kernel (attn/attn.h) inside ggml-cpu's thread team.
  *
- * A plan keeps, beside the graph's nodes, an array in which each FLASH_ATTN_EXT that the kernel takes is replaced by two
- * GGML_OP_CUSTOM nodes, one per phase; ggml-cpu puts its barrier between them. They write where the replaced node writes, so its
- * readers notice nothing. Whether a node is replaced follows from its shape and types alone: never from what is in
- * memory, since the other kernel gives other bits.
+ * A plan keeps, beside the graph's nodes, an array in which each FLASH_ATTN_EXT that the kernel takes is
+ * replaced by two GGML_OP_CUSTOM nodes, one per phase; ggml-cpu puts its barrier between them. They write
+ * where the replaced node writes, so its readers notice nothing. Whether a node is replaced follows from its
+ * shape and types alone: never from what is in memory, since the other kernel gives other bits.
  *
- * When something is missing, the cache chunks of such a node are not waited for before its slice: the kernel takes those
- * that are there first, and the computing threads pin the others while they come in. Per chunk, `state` is read
- * without a lock; site->lock protects its change and the pins. It is taken before core's lock.
+ * When something is missing, the cache chunks of such a node are not waited for before its slice: the kernel
+ * takes those that are there first, and the computing threads pin the others while they come in. Per chunk,
+ * `state` is read without a lock; site->lock protects its change and the pins. It is taken before core's
+ * lock.
  *
  * Everything else belongs to the thread that computes. */
 #include <errno.h>
@@ -30,19 +31,21 @@ struct mz_site {
     struct mz_attn op;
     struct ggml_tensor partial, merge;
     int node;
-    uint32_t n_chunks;      /* per sequence */
-    const void **k, **v;    /* owned: [n_seq][n_chunks] */
-    struct chunk *chunks;   /* owned: [n_seq][n_chunks] */
-    struct mz_pin *pins;    /* owned; lock */
+    uint32_t n_chunks;    /* per sequence */
+    const void **k, **v;  /* owned: [n_seq][n_chunks] */
+    struct chunk *chunks; /* owned: [n_seq][n_chunks] */
+    struct mz_pin *pins;  /* owned; lock */
     uint32_t n_pins, pins_room;
     pthread_mutex_t lock;
     struct mz_attend *attend; /* of the backend, set when a slice runs */
-    int error;              /* of this run; written by thread 0 of the team */
+    int error;                /* of this run; written by thread 0 of the team */
 };
 
 struct mz_attend {
     struct mz_core *core;
-    void *workspace; /* zeroed when it was made, then the kernel's */
+    struct mz_backend *backend;
+    atomic_bool asking; /* one of the computing threads is in the program's abort callback */
+    void *workspace;    /* zeroed when it was made, then the kernel's */
     uint64_t bytes;
     uint32_t run;
 };
@@ -63,8 +66,10 @@ static bool takes(const struct ggml_tensor *node)
            rows_are_dense(v, GGML_TYPE_F16) && k->ne[1] == v->ne[1] && k->ne[2] == v->ne[2] &&
            q->ne[3] == k->ne[3] && q->ne[3] == v->ne[3] && q->ne[0] == k->ne[0] && q->ne[1] <= UINT32_MAX &&
            k->ne[1] <= INT32_MAX &&
-           (!mask || (rows_are_dense(mask, GGML_TYPE_F16) && mask->ne[0] >= k->ne[1] && mask->ne[1] >= q->ne[1])) &&
-           (!node->src[4] || (rows_are_dense(node->src[4], GGML_TYPE_F32) && node->src[4]->ne[0] == q->ne[2]));
+           (!mask ||
+            (rows_are_dense(mask, GGML_TYPE_F16) && mask->ne[0] >= k->ne[1] && mask->ne[1] >= q->ne[1])) &&
+           (!node->src[4] ||
+            (rows_are_dense(node->src[4], GGML_TYPE_F32) && node->src[4]->ne[0] == q->ne[2]));
 }
 
 static float param(const struct ggml_tensor *node, int i)
@@ -82,14 +87,29 @@ static void describe(struct mz_site *site, const struct ggml_tensor *node)
     float cap = param(node, 2), scale = param(node, 0);
 
     site->op = (struct mz_attn){
-        .n_rows = (uint32_t)q->ne[1], .n_heads = (uint32_t)q->ne[2], .n_kv_heads = (uint32_t)k->ne[2],
-        .n_seq = (uint32_t)q->ne[3], .n_kv = (uint32_t)k->ne[1], .dk = (uint32_t)k->ne[0], .dv = (uint32_t)v->ne[0],
-        .q = q->data, .q_row_bytes = q->nb[1], .q_head_bytes = q->nb[2], .q_seq_bytes = q->nb[3],
-        .k = site->k, .v = site->v,
-        .k_row_bytes = k->nb[1], .k_head_bytes = k->nb[2], .v_row_bytes = v->nb[1], .v_head_bytes = v->nb[2],
-        .mask_heads = 1, .mask_seqs = 1,
+        .n_rows = (uint32_t)q->ne[1],
+        .n_heads = (uint32_t)q->ne[2],
+        .n_kv_heads = (uint32_t)k->ne[2],
+        .n_seq = (uint32_t)q->ne[3],
+        .n_kv = (uint32_t)k->ne[1],
+        .dk = (uint32_t)k->ne[0],
+        .dv = (uint32_t)v->ne[0],
+        .q = q->data,
+        .q_row_bytes = q->nb[1],
+        .q_head_bytes = q->nb[2],
+        .q_seq_bytes = q->nb[3],
+        .k = site->k,
+        .v = site->v,
+        .k_row_bytes = k->nb[1],
+        .k_head_bytes = k->nb[2],
+        .v_row_bytes = v->nb[1],
+        .v_head_bytes = v->nb[2],
+        .mask_heads = 1,
+        .mask_seqs = 1,
         .sinks = node->src[4] ? node->src[4]->data : NULL,
-        .scale = scale, .max_bias = param(node, 1), .logit_softcap = cap,
+        .scale = scale,
+        .max_bias = param(node, 1),
+        .logit_softcap = cap,
         .dst = node->data,
     };
     if (mask) {
@@ -116,8 +136,20 @@ static struct chunk *chunk_of(struct mz_site *site, uint32_t seq, uint32_t chunk
     return &site->chunks[seq * site->n_chunks + chunk];
 }
 
-/* Pins those units of a chunk that are not held. A wait happens without the lock, on a copy: other threads go on
- * with other chunks. Lock held. */
+/* The program's callback is asked by one thread at a time, as ggml-cpu does. */
+static bool abort_asked(void *user)
+{
+    struct mz_attend *attend = user;
+
+    if (atomic_exchange(&attend->asking, true))
+        return false;
+    bool wanted = mz_abort_wanted(attend->backend);
+    atomic_store(&attend->asking, false);
+    return wanted;
+}
+
+/* Pins those units of a chunk that are not held. A wait happens without the lock, on a copy: other threads go
+ * on with other chunks. Lock held. */
 static int hold(struct mz_site *site, struct chunk *chunk, bool block)
 {
     for (uint32_t i = chunk->first; i < chunk->end; i++) {
@@ -126,7 +158,7 @@ static int hold(struct mz_site *site, struct chunk *chunk, bool block)
             continue;
         if (block)
             pthread_mutex_unlock(&site->lock);
-        int err = mz_gate_pin_late(site->attend->core, &pin, block, NULL, NULL);
+        int err = mz_gate_pin_late(site->attend->core, &pin, block, abort_asked, site->attend);
         if (block)
             pthread_mutex_lock(&site->lock);
         if (err)
@@ -179,7 +211,8 @@ static void run_merge(struct ggml_tensor *dst, int ith, int nth, void *user)
         site->error = mz_attn_status(&site->op, site->attend->workspace);
 }
 
-static void make_custom(struct ggml_tensor *to, const struct ggml_tensor *node, ggml_custom_op_t fun, struct mz_site *site)
+static void make_custom(struct ggml_tensor *to, const struct ggml_tensor *node, ggml_custom_op_t fun,
+                        struct mz_site *site)
 {
     struct ggml_custom_op_params params = {.fun = fun, .n_tasks = GGML_N_TASKS_MAX, .userdata = site};
 
@@ -342,13 +375,14 @@ void mz_attend_forget(struct mz_plan *plan)
 
 /* ---- running */
 
-int mz_attend_create(struct mz_core *core, struct mz_attend **ret)
+int mz_attend_create(struct mz_core *core, struct mz_backend *backend, struct mz_attend **ret)
 {
     struct mz_attend *attend = mz_calloc(1, sizeof(*attend));
 
     if (!attend)
         return -ENOMEM;
     attend->core = core;
+    attend->backend = backend;
     *ret = attend;
     return 0;
 }
@@ -376,8 +410,8 @@ static int fit_workspace(struct mz_attend *attend, uint64_t bytes)
     return 0;
 }
 
-int mz_attend_begin(struct mz_attend *attend, const struct mz_plan *plan, struct ggml_cgraph *graph, int from, int to,
-                    int threads, bool late)
+int mz_attend_begin(struct mz_attend *attend, const struct mz_plan *plan, struct ggml_cgraph *graph, int from,
+                    int to, int threads, bool late)
 {
     int err = 0;
 

@@ -1,15 +1,17 @@
-/* Buffers: a region of core behind each. Nobody but this file and the computing threads touches their memory, since the
- * type says that it is no host memory; all content goes through set_tensor, get_tensor, memset_tensor, cpy_tensor and clear.
+/* Buffers: a region of core behind each. Nobody but this file and the computing threads touches their memory,
+ * since the type says that it is no host memory; all content goes through set_tensor, get_tensor,
+ * memset_tensor, cpy_tensor and clear.
  *
- * What a buffer is for is known only after its tensors are in it: ggml-alloc flags compute buffers after allocating them,
- * llama.cpp flags weights after placing them, a KV cache is told by its tensors' names. So tensors are noted by init_tensor and handed
- * to core ("settled") by the first call that moves bytes. buffer->lock protects the list of records. The calls return
- * void: what goes wrong is logged here, and content that could not be taken breaks the buffer, so that graphs fail
- * instead of computing on zeros. */
+ * What a buffer is for is known only after its tensors are in it: ggml-alloc flags compute buffers after
+ * allocating them, llama.cpp flags weights after placing them, a KV cache is told by its tensors' names. So
+ * tensors are noted by init_tensor and handed to core ("settled") by the first call that moves bytes.
+ * buffer->lock protects the list of records. The calls return void: what goes wrong is logged here, and
+ * content that could not be taken breaks the buffer, so that graphs fail instead of computing on zeros. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/process.h"
 #include "ggml/glue.h"
 #include "os/fault.h"
 #include "os/log.h"
@@ -18,6 +20,14 @@
 #define PAGE 4096
 
 static void *mz_buffer_get_base(ggml_backend_buffer_t buffer);
+
+atomic_uint mz_buffers_broken;
+
+static void set_broken(struct mz_buffer *buffer, bool broken)
+{
+    if (atomic_exchange(&buffer->broken, broken) != broken)
+        atomic_fetch_add(&mz_buffers_broken, 1);
+}
 
 /* ---- records */
 
@@ -63,7 +73,7 @@ int mz_buffer_settle(struct mz_buffer *buffer)
         err = settle_one(buffer, buffer->records[buffer->settled]);
     pthread_mutex_unlock(&buffer->lock);
     if (err) {
-        atomic_store(&buffer->broken, true);
+        set_broken(buffer, true);
         mz_log(MZ_LOG_ERROR, "a buffer of %llu bytes cannot be managed: %s",
                (unsigned long long)mz_region_bytes(buffer->region), mz_log_errno(err));
     }
@@ -114,8 +124,8 @@ static bool find_origin(const void *data, uint64_t bytes, struct mz_mapping *map
     return true;
 }
 
-/* Moves the weight within its page of slack, so that its address and its file offset are congruent. The tensor must not
- * have views yet: at its first set_tensor it has none. */
+/* Moves the weight within its page of slack, so that its address and its file offset are congruent. The
+ * tensor must not have views yet: at its first set_tensor it has none. */
 static void fit_to_file(struct mz_record *record, struct ggml_tensor *tensor, const struct mz_origin *origin)
 {
     uint64_t shift = origin->offset % PAGE;
@@ -127,7 +137,8 @@ static void fit_to_file(struct mz_record *record, struct ggml_tensor *tensor, co
     tensor->data = (char *)tensor->data + shift;
 }
 
-static int load(struct mz_buffer *buffer, struct mz_record *record, struct ggml_tensor *tensor, const void *data)
+static int load(struct mz_buffer *buffer, struct mz_record *record, struct ggml_tensor *tensor,
+                const void *data)
 {
     struct mz_mapping *mapping = mz_alloc(sizeof(*mapping)); /* holds a path: too large for small stacks */
     struct mz_origin origin;
@@ -143,7 +154,8 @@ static int load(struct mz_buffer *buffer, struct mz_record *record, struct ggml_
     return err;
 }
 
-static bool is_first_whole(const struct mz_record *record, const struct ggml_tensor *tensor, size_t offset, size_t size)
+static bool is_first_whole(const struct mz_record *record, const struct ggml_tensor *tensor, size_t offset,
+                           size_t size)
 {
     return record && record->kind == MZ_KIND_WEIGHT && !record->loaded && !tensor->view_src && offset == 0 &&
            size == record->bytes;
@@ -155,12 +167,13 @@ static int make_writable(struct mz_record *record)
     return record && mz_record_shadow(record) ? mz_record_make_plain(record) : 0;
 }
 
-static void complain(struct mz_buffer *buffer, const char *what, const struct ggml_tensor *tensor, int err, bool broken)
+static void complain(struct mz_buffer *buffer, const char *what, const struct ggml_tensor *tensor, int err,
+                     bool broken)
 {
     if (!err)
         return;
     if (broken)
-        atomic_store(&buffer->broken, true);
+        set_broken(buffer, true);
     mz_log(MZ_LOG_ERROR, "cannot %s tensor %s: %s", what, tensor->name, mz_log_errno(err));
 }
 
@@ -170,6 +183,8 @@ static void mz_buffer_free(ggml_backend_buffer_t ggml)
 {
     struct mz_buffer *buffer = ggml->context;
 
+    if (mz_process_forked())
+        return; /* its memory did not come along, and core's lock may have been held at the fork */
     mz_region_destroy(buffer->region);
     for (uint32_t i = 0; i < buffer->n; i++)
         mz_record_free(buffer->records[i]);
@@ -218,8 +233,8 @@ static enum ggml_status mz_buffer_init_tensor(ggml_backend_buffer_t ggml, struct
     return err ? GGML_STATUS_ALLOC_FAILED : GGML_STATUS_SUCCESS;
 }
 
-static void mz_buffer_memset_tensor(ggml_backend_buffer_t ggml, struct ggml_tensor *tensor, uint8_t value, size_t offset,
-                                    size_t size)
+static void mz_buffer_memset_tensor(ggml_backend_buffer_t ggml, struct ggml_tensor *tensor, uint8_t value,
+                                    size_t offset, size_t size)
 {
     struct mz_buffer *buffer = ggml->context;
     int err = ready_to_move_bytes(buffer);
@@ -248,8 +263,8 @@ static void mz_buffer_set_tensor(ggml_backend_buffer_t ggml, struct ggml_tensor 
     complain(buffer, "write", tensor, err, true);
 }
 
-static void mz_buffer_get_tensor(ggml_backend_buffer_t ggml, const struct ggml_tensor *tensor, void *data, size_t offset,
-                                 size_t size)
+static void mz_buffer_get_tensor(ggml_backend_buffer_t ggml, const struct ggml_tensor *tensor, void *data,
+                                 size_t offset, size_t size)
 {
     struct mz_buffer *buffer = ggml->context;
     int err = atomic_load(&buffer->scratch) ? 0 : mz_buffer_settle(buffer);
@@ -273,7 +288,8 @@ static int copy_between(struct mz_buffer *to, struct ggml_tensor *dst, struct mz
     return mz_region_read(from->region, offset_of(from, src), dst->data, bytes);
 }
 
-static bool mz_buffer_cpy_tensor(ggml_backend_buffer_t ggml, const struct ggml_tensor *src, struct ggml_tensor *dst)
+static bool mz_buffer_cpy_tensor(ggml_backend_buffer_t ggml, const struct ggml_tensor *src,
+                                 struct ggml_tensor *dst)
 {
     struct mz_buffer *buffer = ggml->context, *from = mz_buffer_of(src);
     ggml_backend_buffer_t src_ggml = root_of(src)->buffer;
@@ -299,10 +315,13 @@ static void mz_buffer_clear(ggml_backend_buffer_t ggml, uint8_t value)
 
     if (!err)
         err = mz_region_clear(buffer->region, value);
-    if (err)
+    if (!err)
+        set_broken(buffer, false);
+    else
         mz_log(MZ_LOG_ERROR, "cannot clear a buffer: %s", mz_log_errno(err));
 }
 
+// clang-format off
 static const struct ggml_backend_buffer_i mz_buffer_i = {
     .free_buffer   = mz_buffer_free,
     .get_base      = mz_buffer_get_base,
@@ -316,6 +335,7 @@ static const struct ggml_backend_buffer_i mz_buffer_i = {
     .clear         = mz_buffer_clear,
     .reset         = NULL,
 };
+// clang-format on
 
 /* ---- buffer type interface */
 
@@ -344,8 +364,9 @@ static ggml_backend_buffer_t mz_buffer_type_alloc_buffer(ggml_backend_buffer_typ
     return buffer->ggml;
 }
 
-/* That of a cache line is enough: leaves are padded to whole pages (mz_record_alloc_bytes), so those of weights and caches
- * start on pages, while scratch does not spread its small tensors over pages that alias in the first-level cache. */
+/* That of a cache line is enough: leaves are padded to whole pages (mz_record_alloc_bytes), so those of
+ * weights and caches start on pages, while scratch does not spread its small tensors over pages that alias in
+ * the first-level cache. */
 static size_t mz_buffer_type_get_alignment(ggml_backend_buffer_type_t buft)
 {
     (void)buft;
@@ -364,19 +385,16 @@ static bool mz_buffer_type_is_host(ggml_backend_buffer_type_t buft)
     return false;
 }
 
-ggml_backend_buffer_type_t mz_buffer_type(void)
-{
-    static struct ggml_backend_buffer_type type = {
-        .iface = {
-            .get_name       = mz_buffer_type_get_name,
-            .alloc_buffer   = mz_buffer_type_alloc_buffer,
-            .get_alignment  = mz_buffer_type_get_alignment,
-            .get_max_size   = NULL,
-            .get_alloc_size = mz_buffer_type_get_alloc_size,
-            .is_host        = mz_buffer_type_is_host,
-        },
-    };
-
-    type.device = mz_backend_dev(); /* always the same */
-    return &type;
-}
+// clang-format off
+struct ggml_backend_buffer_type mz_buft = {
+    .device = &mz_device,
+    .iface = {
+        .get_name       = mz_buffer_type_get_name,
+        .alloc_buffer   = mz_buffer_type_alloc_buffer,
+        .get_alignment  = mz_buffer_type_get_alignment,
+        .get_max_size   = NULL,
+        .get_alloc_size = mz_buffer_type_get_alloc_size,
+        .is_host        = mz_buffer_type_is_host,
+    },
+};
+// clang-format on

@@ -31,6 +31,7 @@ static enum ggml_status mz_backend_graph_compute(ggml_backend_t backend, struct 
     return mz_graph_compute(backend->context, graph);
 }
 
+// clang-format off
 static const struct ggml_backend_i mz_backend_i = {
     .get_name            = mz_backend_get_name,
     .free                = mz_backend_free,
@@ -49,10 +50,12 @@ static const struct ggml_backend_i mz_backend_i = {
     .event_wait          = NULL,
     .graph_optimize      = NULL,
 };
+// clang-format on
 
 static ggml_guid_t mz_backend_guid(void)
 {
-    static ggml_guid guid = {0x6d, 0x7a, 0x43, 0x61, 0x63, 0x68, 0x65, 0x1f, 0x8e, 0x52, 0x4b, 0xd0, 0x21, 0x9a, 0x77, 0x05};
+    static ggml_guid guid = {0x6d, 0x7a, 0x43, 0x61, 0x63, 0x68, 0x65, 0x1f,
+                             0x8e, 0x52, 0x4b, 0xd0, 0x21, 0x9a, 0x77, 0x05};
     return &guid;
 }
 
@@ -63,7 +66,7 @@ ggml_backend_t mz_backend_init(void)
     struct mz_backend *backend = mz_calloc(1, sizeof(*backend));
     ggml_backend_t ggml = mz_calloc(1, sizeof(*ggml));
 
-    if (!engine || !core || !backend || !ggml || mz_attend_create(core, &backend->attend) ||
+    if (!engine || !core || !backend || !ggml || mz_attend_create(core, backend, &backend->attend) ||
         mz_cpu_stream_create(engine, &backend->stream)) {
         mz_log(MZ_LOG_ERROR, "cannot make a backend");
         if (backend)
@@ -75,9 +78,9 @@ ggml_backend_t mz_backend_init(void)
     backend->core = core;
     backend->threads = GGML_DEFAULT_N_THREADS;
     *ggml = (struct ggml_backend){
-        .guid    = mz_backend_guid(),
-        .iface   = mz_backend_i,
-        .device  = mz_backend_dev(),
+        .guid = mz_backend_guid(),
+        .iface = mz_backend_i,
+        .device = &mz_device,
         .context = backend,
     };
     return ggml;
@@ -121,8 +124,8 @@ static const char *mz_device_get_description(ggml_backend_dev_t dev)
     return "mzCache on the CPU";
 }
 
-/* All of the machine's memory, as the CPU device says: what is free now is made small by the page cache of the model file,
- * and llama.cpp would then move layers away. */
+/* All of the machine's memory, as the CPU device says: what is free now is made small by the page cache of
+ * the model file, and llama.cpp would then move layers away. */
 static void mz_device_get_memory(ggml_backend_dev_t dev, size_t *free_bytes, size_t *total_bytes)
 {
     (void)dev;
@@ -133,7 +136,8 @@ static void mz_device_get_memory(ggml_backend_dev_t dev, size_t *free_bytes, siz
     *free_bytes = *total_bytes = memory.total_bytes;
 }
 
-/* GPU would share the layers with a graphics card when no device is named; an integrated one is used only without. */
+/* GPU would share the layers with a graphics card when no device is named; an integrated one is used only
+ * without. */
 static enum ggml_backend_dev_type mz_device_get_type(ggml_backend_dev_t dev)
 {
     (void)dev;
@@ -143,9 +147,9 @@ static enum ggml_backend_dev_type mz_device_get_type(ggml_backend_dev_t dev)
 static void mz_device_get_props(ggml_backend_dev_t dev, struct ggml_backend_dev_props *props)
 {
     memset(props, 0, sizeof(*props));
-    props->name        = mz_device_get_name(dev);
+    props->name = mz_device_get_name(dev);
     props->description = mz_device_get_description(dev);
-    props->type        = mz_device_get_type(dev);
+    props->type = mz_device_get_type(dev);
     mz_device_get_memory(dev, &props->memory_free, &props->memory_total);
     props->caps.mmap_support = true; /* without it the loader reads weights into buffers of its own */
 }
@@ -160,7 +164,7 @@ static ggml_backend_t mz_device_init_backend(ggml_backend_dev_t dev, const char 
 static ggml_backend_buffer_type_t mz_device_get_buffer_type(ggml_backend_dev_t dev)
 {
     (void)dev;
-    return mz_buffer_type();
+    return &mz_buft;
 }
 
 /* What ggml-cpu can, since it computes. */
@@ -179,31 +183,28 @@ static bool mz_device_supports_op(ggml_backend_dev_t dev, const struct ggml_tens
 static bool mz_device_supports_buft(ggml_backend_dev_t dev, ggml_backend_buffer_type_t buft)
 {
     (void)dev;
-    return buft == mz_buffer_type() || ggml_backend_buft_is_host(buft);
+    return buft == &mz_buft || ggml_backend_buft_is_host(buft);
 }
 
-static const struct ggml_backend_device_i mz_device_i = {
-    .get_name             = mz_device_get_name,
-    .get_description      = mz_device_get_description,
-    .get_memory           = mz_device_get_memory,
-    .get_type             = mz_device_get_type,
-    .get_props            = mz_device_get_props,
-    .init_backend         = mz_device_init_backend,
-    .get_buffer_type      = mz_device_get_buffer_type,
-    .get_host_buffer_type = NULL,
-    .buffer_from_host_ptr = NULL,
-    .supports_op          = mz_device_supports_op,
-    .supports_buft        = mz_device_supports_buft,
-    .offload_op           = NULL,
-    .event_new            = NULL,
-    .event_free           = NULL,
-    .event_synchronize    = NULL,
+// clang-format off
+struct ggml_backend_device mz_device = {
+    .reg   = &mz_reg,
+    .iface = {
+        .get_name             = mz_device_get_name,
+        .get_description      = mz_device_get_description,
+        .get_memory           = mz_device_get_memory,
+        .get_type             = mz_device_get_type,
+        .get_props            = mz_device_get_props,
+        .init_backend         = mz_device_init_backend,
+        .get_buffer_type      = mz_device_get_buffer_type,
+        .get_host_buffer_type = NULL,
+        .buffer_from_host_ptr = NULL,
+        .supports_op          = mz_device_supports_op,
+        .supports_buft        = mz_device_supports_buft,
+        .offload_op           = NULL,
+        .event_new            = NULL,
+        .event_free           = NULL,
+        .event_synchronize    = NULL,
+    },
 };
-
-ggml_backend_dev_t mz_backend_dev(void)
-{
-    static struct ggml_backend_device device = {.iface = mz_device_i};
-
-    device.reg = mz_backend_reg(); /* always the same */
-    return &device;
-}
+// clang-format on

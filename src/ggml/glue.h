@@ -1,8 +1,9 @@
 /* The ggml backend: buffers whose memory comes and goes, a device that computes on the CPU.
  *
- * ggml's calls come from the threads of the program. A buffer and its tensors belong to whoever made them, and ggml asks for no
- * locking of its own between calls on one buffer; buffer->lock is there because a buffer is used by several contexts (weights).
- * Lock order: buffer->lock, then what core takes. learn.c has a leaf lock of its own. */
+ * ggml's calls come from the threads of the program. A buffer and its tensors belong to whoever made them,
+ * and ggml asks for no locking of its own between calls on one buffer; buffer->lock is there because a buffer
+ * is used by several contexts (weights). Lock order: buffer->lock, then what core takes. learn.c has a leaf
+ * lock of its own. */
 #ifndef MZ_GGML_GLUE_H
 #define MZ_GGML_GLUE_H
 
@@ -21,21 +22,23 @@
 
 #define MZ_DEVICE_NAME "MZ0"
 
-/* ------------------------------------------------------------------------------------------------- process.c */
+/* ------------------------------------------------------------------------------------------------- process.c
+ */
 
 /* The engine and the core of this process; NULL after logging why not. Any thread. */
 struct mz_engine *mz_glue_engine(void);
 struct mz_core *mz_glue_core(void);
 
-/* ------------------------------------------------------------------------------------------------- buffer.c */
+/* ------------------------------------------------------------------------------------------------- buffer.c
+ */
 
-/* What is known of one tensor that lies in a buffer by itself (not a view). Lives as long as the buffer; tensor->extra
- * points to it. */
+/* What is known of one tensor that lies in a buffer by itself (not a view). Lives as long as the buffer;
+ * tensor->extra points to it. */
 struct mz_record {
     char name[GGML_MAX_NAME];
-    uint64_t offset, bytes;   /* in the region; offset moves once, when a weight is loaded */
+    uint64_t offset, bytes;          /* in the region; offset moves once, when a weight is loaded */
     uint64_t row_bytes, plane_bytes; /* nb[1], nb[2] */
-    int64_t planes;           /* ne[2] * ne[3] */
+    int64_t planes;                  /* ne[2] * ne[3] */
     enum ggml_type type;
     struct mz_tensor *handle; /* core's; NULL until the buffer is settled */
     struct mz_form *form;     /* packed layout it was cut for, owned; NULL: plain */
@@ -56,7 +59,10 @@ struct mz_buffer {
     atomic_bool broken;         /* content could not be taken: graphs that touch it fail */
 };
 
-ggml_backend_buffer_type_t mz_buffer_type(void);
+extern struct ggml_backend_buffer_type mz_buft;
+
+/* Counts the times that a buffer broke or was made whole again: plans older than the last time look again. */
+extern atomic_uint mz_buffers_broken;
 
 /* Our buffer behind a tensor or view, or NULL. */
 struct mz_buffer *mz_buffer_of(const struct ggml_tensor *tensor);
@@ -70,16 +76,18 @@ struct mz_record *mz_record_of(const struct ggml_tensor *tensor);
 /* Says that all of a scratch buffer must survive until the next graph (no-op when that is so already). */
 void mz_buffer_keep_all(struct mz_buffer *buffer);
 
-/* The tensor that stands for a weight while its units are pinned, or NULL: it is in the plain form. Core is asked, since
- * another context may have changed the form while nothing was pinned. */
+/* The tensor that stands for a weight while its units are pinned, or NULL: it is in the plain form. Core is
+ * asked, since another context may have changed the form while nothing was pinned. */
 struct ggml_tensor *mz_record_shadow(const struct mz_record *record);
 
 /* Takes the packed form from a weight; waits until nothing of it is pinned. Negative errno. */
 int mz_record_make_plain(struct mz_record *record);
 
-/* ------------------------------------------------------------------------------------------------- record.c */
+/* ------------------------------------------------------------------------------------------------- record.c
+ */
 
-/* Fills a record from a tensor (name, sizes, form); records are freed by mz_record_free(). NULL: out of memory. */
+/* Fills a record from a tensor (name, sizes, form); records are freed by mz_record_free(). NULL: out of
+ * memory. */
 struct mz_record *mz_record_new(const struct ggml_tensor *tensor, uint64_t offset);
 void mz_record_free(struct mz_record *record);
 
@@ -89,15 +97,18 @@ struct mz_tensor_desc mz_record_desc(struct mz_record *record, enum ggml_backend
 /* Bytes of buffer that a tensor takes, padding and room for a shift included. */
 size_t mz_record_alloc_bytes(const struct ggml_tensor *tensor);
 
-/* ------------------------------------------------------------------------------------------------- learn.c */
+/* ------------------------------------------------------------------------------------------------- learn.c
+ */
 
 /* Notes that `op` will read a weight that is not loaded yet (ggml asks the device before loading). */
 void mz_learn_op(const struct ggml_tensor *op);
 
-/* A new form for the weight if all operations noted for one of its name, type and shape fit the same kernel; NULL: plain. */
+/* A new form for the weight if all operations noted for one of its name, type and shape fit the same kernel;
+ * NULL: plain. */
 struct mz_form *mz_learn_form(const struct ggml_tensor *weight);
 
-/* ------------------------------------------------------------------------------------------------- touch.c */
+/* ------------------------------------------------------------------------------------------------- touch.c
+ */
 
 /* What a graph touches, worked out once per graph uid. */
 struct mz_swap {
@@ -129,17 +140,18 @@ struct mz_plan {
     int n_nodes;
     struct ggml_tensor *first, *last; /* compared, never followed */
     uint64_t age;
+    unsigned broken; /* mz_buffers_broken when it was made */
 
     struct mz_pin *pins; /* each unit once, in the order of first touch */
     uint32_t n_pins, pins_room;
-    uint32_t *map;       /* hash of unit -> index in pins + 1 */
+    uint32_t *map; /* hash of unit -> index in pins + 1 */
     uint32_t map_size;
-    uint32_t *refs;      /* by node: indices in pins; those of node i are [ref_end[i - 1], ref_end[i]) */
+    uint32_t *refs; /* by node: indices in pins; those of node i are [ref_end[i - 1], ref_end[i]) */
     uint32_t n_refs, refs_room;
     uint32_t *ref_end;
-    double *cost;        /* by node: estimated operations */
+    double *cost; /* by node: estimated operations */
     double total_cost;
-    int batch_rows;      /* largest number of rows of a product: tells prompt from generation */
+    int batch_rows; /* largest number of rows of a product: tells prompt from generation */
 
     struct mz_special *specials; /* in node order */
     uint32_t n_specials, specials_room;
@@ -150,9 +162,9 @@ struct mz_plan {
     struct mz_site **sites; /* attention nodes computed by our kernel, in node order; owned */
     uint32_t n_sites;
     struct ggml_tensor **nodes; /* the graph's nodes with theirs in place; NULL without sites; owned */
-    int *node_at;           /* by node: its index in `nodes`, and the end; owned */
-    bool keep_all;       /* not the whole graph: everything in scratch survives */
-    bool in_place;       /* writes persistent memory other than by SET_ROWS */
+    int *node_at;               /* by node: its index in `nodes`, and the end; owned */
+    bool keep_all;              /* not the whole graph: everything in scratch survives */
+    bool in_place;              /* writes persistent memory other than by SET_ROWS */
 };
 
 /* Works out a plan and teaches core the order. -ENOMEM; -EIO: it touches a broken buffer. */
@@ -162,7 +174,8 @@ bool mz_plan_is_for(const struct mz_plan *plan, const struct ggml_cgraph *graph)
 
 /* Units of a byte range of a tensor (its own or a view's), in our persistent memory. Calls for each. */
 typedef int (*mz_unit_fn)(void *user, struct mz_unit *unit);
-int mz_touch_range(const struct ggml_tensor *tensor, const void *from, uint64_t bytes, mz_unit_fn see, void *user);
+int mz_touch_range(const struct ggml_tensor *tensor, const void *from, uint64_t bytes, mz_unit_fn see,
+                   void *user);
 int mz_touch_all(const struct ggml_tensor *tensor, mz_unit_fn see, void *user);
 
 /* Index of a unit in plan->pins, or UINT32_MAX. */
@@ -171,16 +184,19 @@ uint32_t mz_plan_find(const struct mz_plan *plan, const struct mz_unit *unit);
 /* The integer tensor of row indices, read from memory. */
 int64_t mz_index_at(const struct ggml_tensor *index, int64_t i);
 
-/* ------------------------------------------------------------------------------------------------- scratch.c */
+/* ------------------------------------------------------------------------------------------------- scratch.c
+ */
 
-/* Fills plan->keeps and plan->keep_all: what of the scratch buffers is worth something after the graph. -ENOMEM. */
+/* Fills plan->keeps and plan->keep_all: what of the scratch buffers is worth something after the graph.
+ * -ENOMEM. */
 int mz_scratch_plan(struct mz_plan *plan, struct ggml_cgraph *graph);
 
 /* Before and after the graph ran. */
 void mz_scratch_begin(const struct mz_plan *plan);
 void mz_scratch_end(const struct mz_plan *plan);
 
-/* ------------------------------------------------------------------------------------------------- graph.c */
+/* ------------------------------------------------------------------------------------------------- graph.c
+ */
 
 #define MZ_PLANS_KEPT 16
 
@@ -200,9 +216,13 @@ struct mz_backend {
 enum ggml_status mz_graph_compute(struct mz_backend *backend, struct ggml_cgraph *graph);
 void mz_graph_forget(struct mz_backend *backend);
 
-/* ------------------------------------------------------------------------------------------------- attend.c */
+/* Asks the program's abort callback, if there is one; `user` is the backend. Polled while the gate waits. */
+bool mz_abort_wanted(void *user);
 
-int mz_attend_create(struct mz_core *core, struct mz_attend **ret);
+/* ------------------------------------------------------------------------------------------------- attend.c
+ */
+
+int mz_attend_create(struct mz_core *core, struct mz_backend *backend, struct mz_attend **ret);
 void mz_attend_destroy(struct mz_attend *attend);
 
 /* Fills plan->sites, nodes and node_at. -ENOMEM. */
@@ -210,13 +230,15 @@ int mz_attend_plan(struct mz_plan *plan, const struct ggml_cgraph *graph);
 void mz_attend_forget(struct mz_plan *plan);
 bool mz_attend_is_site(const struct mz_plan *plan, int node);
 
-/* Around computing the nodes [from, to) with at most `threads` threads. `late`: the cache chunks of sites are not pinned; they
- * are taken as they come. The first site that failed, if any, is *ret_node. -ENOMEM; mz_gate_pin_late()'s errors. */
-int mz_attend_begin(struct mz_attend *attend, const struct mz_plan *plan, struct ggml_cgraph *graph, int from, int to,
-                    int threads, bool late);
+/* Around computing the nodes [from, to) with at most `threads` threads. `late`: the cache chunks of sites are
+ * not pinned; they are taken as they come. The first site that failed, if any, is *ret_node. -ENOMEM;
+ * mz_gate_pin_late()'s errors. */
+int mz_attend_begin(struct mz_attend *attend, const struct mz_plan *plan, struct ggml_cgraph *graph, int from,
+                    int to, int threads, bool late);
 int mz_attend_end(const struct mz_plan *plan, int from, int to, bool late, int *ret_node);
 
-/* ------------------------------------------------------------------------------------------------- shift.c */
+/* ------------------------------------------------------------------------------------------------- shift.c
+ */
 
 bool mz_shift_applies(const struct ggml_tensor *node);
 /* Calls for each unit that the node will change: those that hold something, whole tokens only. */
@@ -224,10 +246,11 @@ int mz_shift_units(const struct ggml_tensor *node, mz_unit_fn see, void *user);
 /* Computes the node over the same tokens. Its units are pinned. As mz_engine_ops.compute. */
 int mz_shift_compute(struct mz_engine *stream, struct ggml_cgraph *graph, int node);
 
-/* ------------------------------------------------------------------------------------------------- device.c, reg.c */
+/* ------------------------------------------------------------------------------------------------- device.c,
+ * reg.c */
 
-ggml_backend_reg_t mz_backend_reg(void);
-ggml_backend_dev_t mz_backend_dev(void);
+extern struct ggml_backend_reg mz_reg;
+extern struct ggml_backend_device mz_device;
 ggml_backend_t mz_backend_init(void);
 bool mz_is_backend(ggml_backend_t backend);
 void mz_backend_set_n_threads(ggml_backend_t backend, int threads);

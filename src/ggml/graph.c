@@ -1,17 +1,18 @@
 /* Running a graph behind the gate.
  *
- * Everything it touches is in memory: it is pinned in one step and runs in one piece, or, when it will take long, in slices
- * between which an eviction may come in. Otherwise it runs slice by slice: the units of the next node are waited for,
- * those of the nodes behind it are taken as long as they are there, that run of nodes is computed, and all of it is let go.
- * A graph that changes persistent memory in place is not cut: half of it done twice, or not at all, gives wrong answers
- * later. It starts when everything is there.
+ * Everything it touches is in memory: it is pinned in one step and runs in one piece, or, when it will take
+ * long, in slices between which an eviction may come in. Otherwise it runs slice by slice: the units of the
+ * next node are waited for, those of the nodes behind it are taken as long as they are there, that run of
+ * nodes is computed, and all of it is let go. A graph that changes persistent memory in place is not cut:
+ * half of it done twice, or not at all, gives wrong answers later. It starts when everything is there.
  *
- * Packed weights stand in as shadows only while their nodes are computed and their units are held. All state belongs to
- * the thread that computes. */
+ * Packed weights stand in as shadows only while their nodes are computed and their units are held. All state
+ * belongs to the thread that computes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/process.h"
 #include "ggml/glue.h"
 #include "os/fault.h"
 #include "os/log.h"
@@ -33,16 +34,16 @@ struct run {
     const struct mz_plan *plan;
     struct mz_pin *pins; /* those of the plan, then those of rows named by indices; owned */
     uint32_t n, room;
-    uint32_t *row_refs;  /* pins of special nodes, in their order; owned */
+    uint32_t *row_refs; /* pins of special nodes, in their order; owned */
     uint32_t n_row_refs, row_refs_room;
-    uint32_t *row_end;   /* by special */
-    uint32_t *mark;      /* by pin: the slice it was last taken for; owned */
+    uint32_t *row_end; /* by special */
+    uint32_t *mark;    /* by pin: the slice it was last taken for; owned */
     uint32_t slice;
     struct mz_pin *held; /* what is pinned now; owned */
     uint32_t n_held;
-    uint32_t special;    /* first one not before the current node */
-    bool late;           /* attention takes cache chunks while they come in */
-    int failed_node;     /* attention node that could not get its chunks */
+    uint32_t special; /* first one not before the current node */
+    bool late;        /* attention takes cache chunks while they come in */
+    int failed_node;  /* attention node that could not get its chunks */
 };
 
 /* ---- rows and tokens that this run touches */
@@ -112,7 +113,8 @@ static int take_rows(struct run *run, const struct ggml_tensor *node)
     for (int64_t i = 0; i < index->ne[0] && !err; i++) {
         int64_t row = mz_index_at(index, i);
         if (row >= 0 && row < rows->ne[1])
-            err = mz_touch_range(rows, (char *)rows->data + (size_t)row * rows->nb[1], bytes, take_unit, &taking);
+            err = mz_touch_range(rows, (char *)rows->data + (size_t)row * rows->nb[1], bytes, take_unit,
+                                 &taking);
     }
     return err;
 }
@@ -238,13 +240,14 @@ static int compute(struct run *run, int from, int to)
             nodes[plan->swaps[end].node]->src[0] = shadow;
     }
     uint64_t start = mz_os_now_ns();
-    int err = mz_attend_begin(run->backend->attend, plan, run->graph, from, to, run->backend->threads, run->late);
+    int err =
+        mz_attend_begin(run->backend->attend, plan, run->graph, from, to, run->backend->threads, run->late);
     if (!err) {
         err = compute_nodes(run, from, to);
         int failed = mz_attend_end(plan, from, to, run->late, &run->failed_node);
         err = err ? err : failed;
     }
-    if (!err)
+    if (!err && !run->late) /* attention may have waited */
         learn_speed(run, from, to, mz_os_now_ns() - start);
     for (uint32_t i = first; i < end; i++)
         nodes[plan->swaps[i].node]->src[0] = own[i];
@@ -293,7 +296,7 @@ static int run_pinned(struct run *run, int *ret_next)
 
 /* ---- something is missing */
 
-static bool abort_wanted(void *user)
+bool mz_abort_wanted(void *user)
 {
     const struct mz_backend *backend = user;
 
@@ -332,8 +335,8 @@ static bool collect_experts(struct run *run, const struct ggml_tensor *node, uin
     ggml_backend_buffer_t buffer = ids->view_src ? ids->view_src->buffer : ids->buffer;
     struct expert_pick pick = {.run = run, .n = n};
 
-    if (ids->type != GGML_TYPE_I32 || !((ours && atomic_load(&ours->scratch)) ||
-                                        (buffer && ggml_backend_buffer_is_host(buffer))))
+    if (ids->type != GGML_TYPE_I32 ||
+        !((ours && atomic_load(&ours->scratch)) || (buffer && ggml_backend_buffer_is_host(buffer))))
         return false;
     for (int64_t t = 0; t < ids->ne[1]; t++) {
         for (int64_t e = 0; e < ids->ne[0]; e++) {
@@ -405,10 +408,12 @@ static int pin_slice(struct run *run, int from, int *ret_end)
             break;
         uint32_t n = collect_node(run, i);
         if (run->late && mz_attend_is_site(run->plan, i))
-            limit = i + 1; /* computed again if it fails, so nothing behind it may have reused its inputs' memory */
+            limit =
+                i +
+                1; /* computed again if it fails, so nothing behind it may have reused its inputs' memory */
         if (n == 0)
             continue;
-        int err = run->n_held == 0 ? mz_gate_pin(core, run->held, n, abort_wanted, run->backend)
+        int err = run->n_held == 0 ? mz_gate_pin(core, run->held, n, mz_abort_wanted, run->backend)
                                    : mz_gate_try_pin(core, run->held + run->n_held, n);
         if (err && run->n_held == 0)
             return err;
@@ -434,8 +439,9 @@ static int run_slice(struct run *run, int from, int *ret_next)
     return err;
 }
 
-/* Attention that takes chunks late holds them beside what else its slice holds, and under a limit both may be too much.
- * It is then computed again in a slice that begins with it and waits for them as for anything else. */
+/* Attention that takes chunks late holds them beside what else its slice holds, and under a limit both may be
+ * too much. It is then computed again in a slice that begins with it and waits for them as for anything else.
+ */
 static int run_slices(struct run *run, int from)
 {
     const struct mz_plan *plan = run->plan;
@@ -466,7 +472,7 @@ static int run_graph(struct run *run)
         return err;
     err = mz_gate_try_pin(core, run->pins, run->n);
     if (err && run->plan->in_place)
-        err = mz_gate_pin(core, run->pins, run->n, abort_wanted, run->backend);
+        err = mz_gate_pin(core, run->pins, run->n, mz_abort_wanted, run->backend);
     else if (err)
         return run_slices(run, 0);
     if (err)
@@ -500,7 +506,8 @@ static uint64_t pins_bytes(const struct mz_plan *plan, uint32_t from, uint32_t t
     return bytes;
 }
 
-/* What the graph has to hold at once: the units of its largest node, or all that a graph touches which cannot be cut. */
+/* What the graph has to hold at once: the units of its largest node, or all that a graph touches which cannot
+ * be cut. */
 static uint64_t need_of(const struct mz_plan *plan)
 {
     uint64_t most = 0;
@@ -514,7 +521,8 @@ static uint64_t need_of(const struct mz_plan *plan)
     return most;
 }
 
-/* The plan for a graph, from the cache or new; one without a uid takes a place in it too, and is never found again. */
+/* The plan for a graph, from the cache or new; one without a uid takes a place in it too, and is never found
+ * again. */
 static int plan_for(struct mz_backend *backend, struct ggml_cgraph *graph, struct mz_plan **ret)
 {
     for (int i = 0; i < MZ_PLANS_KEPT; i++) {
@@ -564,6 +572,10 @@ enum ggml_status mz_graph_compute(struct mz_backend *backend, struct ggml_cgraph
 
     if (graph->n_nodes == 0)
         return GGML_STATUS_SUCCESS;
+    if (mz_process_forked()) {
+        mz_log(MZ_LOG_ERROR, "a forked child cannot compute: it has not the model's memory");
+        return GGML_STATUS_FAILED;
+    }
     for (int i = 0; i < 2; i++)
         if (backend->ns_per_op[i] <= 0)
             backend->ns_per_op[i] = first_ns_per_op[i];

@@ -1,10 +1,11 @@
 /* Which operation will read which weight.
  *
- * A weight may lie in a packed layout only if every operation that reads it has a kernel for that layout, and packing
- * happens when it is loaded. llama.cpp asks a device for each weight with the operation in question before it loads it
- * (llama-model-loader.cpp: weight_buft_supported). That is noted here, by name, type and shape, because the tensor itself
- * is another one later. Names may repeat with other shapes (two models in one process); the same name, type and shape with another
- * operation makes the weight plain. What is wrong all the same is put right when a graph shows it (touch.c).
+ * A weight may lie in a packed layout only if every operation that reads it has a kernel for that layout, and
+ * packing happens when it is loaded. llama.cpp asks a device for each weight with the operation in question
+ * before it loads it (llama-model-loader.cpp: weight_buft_supported). That is noted here, by name, type and
+ * shape, because the tensor itself is another one later. Names may repeat with other shapes (two models in
+ * one process); the same name, type and shape with another operation makes the weight plain. What is wrong
+ * all the same is put right when a graph shows it (touch.c).
  *
  * lock protects the table; it is a leaf. The table only grows: a few hundred entries per model. */
 #include <string.h>
@@ -16,8 +17,9 @@ struct lesson {
     char name[GGML_MAX_NAME];
     enum ggml_type type;
     int64_t ne[GGML_MAX_DIMS];
-    bool plain;                 /* an operation without a packed kernel reads it */
-    struct ggml_tensor op, src0, src1, src2; /* the operation, by shape: without data, buffers and sources of its own */
+    bool plain; /* an operation without a packed kernel reads it */
+    struct ggml_tensor op, src0, src1,
+        src2; /* the operation, by shape: without data, buffers and sources of its own */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -80,7 +82,7 @@ static const struct ggml_tensor *weight_of(const struct ggml_tensor *op)
 {
     for (int i = 0; i < GGML_MAX_SRC && op->src[i]; i++) {
         const struct ggml_tensor *src = op->src[i];
-        if (src->buffer && src->buffer->buft == mz_buffer_type() && src->buffer->size == 0 && !src->data &&
+        if (src->buffer && src->buffer->buft == &mz_buft && src->buffer->size == 0 && !src->data &&
             src->name[0])
             return src;
     }

@@ -1,5 +1,5 @@
-/* What the whole process shares: one engine, one core. Made when the first buffer or backend needs them, since ggml loads
- * plugins also into programs that never use them. */
+/* What the whole process shares: one engine, one core. Made when the first buffer or backend needs them,
+ * since ggml loads plugins also into programs that never use them. */
 #include "ggml/glue.h"
 
 #include "control/process.h"

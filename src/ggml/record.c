@@ -24,7 +24,8 @@ static uint64_t round_up(uint64_t value, uint64_t step)
     return (value + step - 1) / step * step;
 }
 
-/* "cache_k_l7", with a tag in some models: "cache_swa_k_l7". Recurrent state is called cache_r_l7 and cache_s_l7. */
+/* "cache_k_l7", with a tag in some models: "cache_swa_k_l7". Recurrent state is called cache_r_l7 and
+ * cache_s_l7. */
 static bool parse_cache_name(const char *name, int32_t *ret_layer, bool *ret_v)
 {
     if (strncmp(name, "cache_", 6) != 0)
@@ -35,7 +36,8 @@ static bool parse_cache_name(const char *name, int32_t *ret_layer, bool *ret_v)
         layer = strstr(name, "v_l");
         is_v = true;
     }
-    if (!layer || (layer[-1] != '_' && !isalnum((unsigned char)layer[-1])) || !isdigit((unsigned char)layer[3]))
+    if (!layer || (layer[-1] != '_' && !isalnum((unsigned char)layer[-1])) ||
+        !isdigit((unsigned char)layer[3]))
         return false;
     *ret_layer = atoi(layer + 3);
     *ret_v = is_v;
@@ -120,9 +122,9 @@ struct mz_tensor_desc mz_record_desc(struct mz_record *record, enum ggml_backend
     return desc;
 }
 
-/* Leaves only: ggml allows no operation but a few to take more than its bytes (ggml_op_alloc_size_may_expand). With one
- * page more the start of a weight can be moved to where its file offset is congruent, so that direct reads need no
- * bounce buffer. Inputs and caches are never moved. */
+/* Leaves only: ggml allows no operation but a few to take more than its bytes
+ * (ggml_op_alloc_size_may_expand). With one page more the start of a weight can be moved to where its file
+ * offset is congruent, so that direct reads need no bounce buffer. Inputs and caches are never moved. */
 size_t mz_record_alloc_bytes(const struct ggml_tensor *tensor)
 {
     size_t bytes = ggml_nbytes(tensor);

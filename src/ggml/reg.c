@@ -24,7 +24,7 @@ static ggml_backend_dev_t mz_reg_get_device(ggml_backend_reg_t reg, size_t index
 {
     (void)reg;
     GGML_ASSERT(index == 0);
-    return mz_backend_dev();
+    return &mz_device;
 }
 
 static void *mz_reg_get_proc_address(ggml_backend_reg_t reg, const char *name)
@@ -37,22 +37,17 @@ static void *mz_reg_get_proc_address(ggml_backend_reg_t reg, const char *name)
     return strncmp(name, "mz_", 3) == 0 ? mz_api_find(name) : NULL;
 }
 
-static const struct ggml_backend_reg_i mz_reg_i = {
-    .get_name         = mz_reg_get_name,
-    .get_device_count = mz_reg_get_device_count,
-    .get_device       = mz_reg_get_device,
-    .get_proc_address = mz_reg_get_proc_address,
+// clang-format off
+struct ggml_backend_reg mz_reg = {
+    .api_version = GGML_BACKEND_API_VERSION,
+    .iface = {
+        .get_name         = mz_reg_get_name,
+        .get_device_count = mz_reg_get_device_count,
+        .get_device       = mz_reg_get_device,
+        .get_proc_address = mz_reg_get_proc_address,
+    },
 };
-
-ggml_backend_reg_t mz_backend_reg(void)
-{
-    static struct ggml_backend_reg reg = {
-        .api_version = GGML_BACKEND_API_VERSION,
-        .iface       = mz_reg_i,
-    };
-
-    return &reg;
-}
+// clang-format on
 
 /* The structs of graphs and buffers are read directly, and ggml's API number does not cover them. */
 static bool version_fits(void)
@@ -63,7 +58,8 @@ static bool version_fits(void)
         return true;
     bool forced = force && strcmp(force, "1") == 0;
     mz_log(forced ? MZ_LOG_WARN : MZ_LOG_ERROR, "built against ggml %s, loaded into ggml %s%s", built, found,
-           forced ? "; going on because MZ_FORCE is 1" : ": not used (build it against that version, or set MZ_FORCE=1)");
+           forced ? "; going on because MZ_FORCE is 1"
+                  : ": not used (build it against that version, or set MZ_FORCE=1)");
     return forced;
 }
 
@@ -72,7 +68,7 @@ GGML_BACKEND_API int ggml_backend_score(void);
 
 ggml_backend_reg_t ggml_backend_init(void)
 {
-    return version_fits() ? mz_backend_reg() : NULL;
+    return version_fits() ? &mz_reg : NULL;
 }
 
 int ggml_backend_score(void)

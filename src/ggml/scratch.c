@@ -1,11 +1,12 @@
 /* What of a compute buffer is worth something when a graph is done.
  *
- * Nothing, one would think; but a backend never knows that a graph is done. ggml's scheduler calls once per split, with input
- * copies written between, and with an eval callback once per few nodes, after which the program may read any tensor
- * (ggml-backend.cpp: ggml_backend_sched_compute_splits). So everything is kept unless the graph is known to be the whole:
- * it has a uid, which views made for callbacks have not, and every tensor that the scheduler's hash set holds is a node of it
- * or a leaf. Then what survives are leaves (inputs that a program may set once), nodes flagged as outputs,
- * and nodes that nothing reads, or that something else than this graph reads (use_counts counts all readers). */
+ * Nothing, one would think; but a backend never knows that a graph is done. ggml's scheduler calls once per
+ * split, with input copies written between, and with an eval callback once per few nodes, after which the
+ * program may read any tensor (ggml-backend.cpp: ggml_backend_sched_compute_splits). So everything is kept
+ * unless the graph is known to be the whole: it has a uid, which views made for callbacks have not, and every
+ * tensor that the scheduler's hash set holds is a node of it or a leaf. Then what survives are leaves (inputs
+ * that a program may set once), nodes flagged as outputs, and nodes that nothing reads, or that something
+ * else than this graph reads (use_counts counts all readers). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,8 +166,8 @@ static int consider_all(struct mz_plan *plan, struct census *census, struct ggml
 int mz_scratch_plan(struct mz_plan *plan, struct ggml_cgraph *graph)
 {
     size_t slots = graph->visited_hash_set.size + 1;
-    struct census census = {.graph = graph, .uses = mz_calloc(slots, sizeof(*census.uses)),
-                            .seen = mz_calloc(slots, 1)};
+    struct census census = {
+        .graph = graph, .uses = mz_calloc(slots, sizeof(*census.uses)), .seen = mz_calloc(slots, 1)};
     int err = census.uses && census.seen ? 0 : -ENOMEM;
 
     if (!err) {

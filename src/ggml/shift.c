@@ -1,7 +1,7 @@
-/* K-shift: an in-place ROPE over every cell of a K cache, used or not (llama-kv-cache.cpp: build_rope_shift). Run as it is, it
- * would write, and thus give memory to, every chunk that was never written. It is run instead over the tokens of the
- * chunks that hold something, as one node per run of such tokens; what it leaves out are zeros, and turning zeros gives
- * zeros. */
+/* K-shift: an in-place ROPE over every cell of a K cache, used or not (llama-kv-cache.cpp: build_rope_shift).
+ * Run as it is, it would write, and thus give memory to, every chunk that was never written. It is run
+ * instead over the tokens of the chunks that hold something, as one node per run of such tokens; what it
+ * leaves out are zeros, and turning zeros gives zeros. */
 #include <errno.h>
 
 #include "ggml/glue.h"
@@ -74,8 +74,8 @@ int mz_shift_units(const struct ggml_tensor *node, mz_unit_fn see, void *user)
     return 0;
 }
 
-static int compute_run(struct mz_engine *stream, struct ggml_cgraph *graph, const struct ggml_tensor *node, int64_t from,
-                       int64_t to)
+static int compute_run(struct mz_engine *stream, struct ggml_cgraph *graph, const struct ggml_tensor *node,
+                       int64_t from, int64_t to)
 {
     struct ggml_tensor part = *node, src = *node->src[0], by = *node->src[1], *nodes[1] = {&part};
     struct ggml_cgraph piece = ggml_graph_view(graph, 0, 0);

@@ -1,9 +1,10 @@
 /* Plans: which units each node of a graph reads and writes, worked out once per graph uid.
  *
- * Only what lies in our persistent buffers counts; scratch and host memory are there anyway. A view of a KV cache is
- * limited to what it covers, per stream. Rows that a SET_ROWS or GET_ROWS names by an index that is there before the
- * graph are looked up at each run (graph.c); here only the node is noted. A plan belongs to one backend's thread.
- * Pointers to units in it are followed only while a graph of its uid runs, thus while its buffers live. */
+ * Only what lies in our persistent buffers counts; scratch and host memory are there anyway. A view of a KV
+ * cache is limited to what it covers, per stream. Rows that a SET_ROWS or GET_ROWS names by an index that is
+ * there before the graph are looked up at each run (graph.c); here only the node is noted. A plan belongs to
+ * one backend's thread. Pointers to units in it are followed only while a graph of its uid runs, thus while
+ * its buffers live. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "os/log.h"
 
 /* Streams further apart than this are taken one by one. */
-#define PIECE_GAP 4096
+#define PIECE_GAP  4096
 #define PIECES_MAX 64
 
 /* Shorter rows are not looked up one by one. */
@@ -21,7 +22,8 @@
 
 /* ---- ranges to units */
 
-int mz_touch_range(const struct ggml_tensor *tensor, const void *from, uint64_t bytes, mz_unit_fn see, void *user)
+int mz_touch_range(const struct ggml_tensor *tensor, const void *from, uint64_t bytes, mz_unit_fn see,
+                   void *user)
 {
     struct mz_record *record = mz_record_of(tensor);
     const struct mz_buffer *buffer = mz_buffer_of(tensor);
@@ -60,7 +62,8 @@ int64_t mz_index_at(const struct ggml_tensor *index, int64_t i)
 {
     const char *at = (const char *)index->data + (size_t)i * index->nb[0];
 
-    return index->type == GGML_TYPE_I64 ? *(const int64_t *)(const void *)at : *(const int32_t *)(const void *)at;
+    return index->type == GGML_TYPE_I64 ? *(const int64_t *)(const void *)at
+                                        : *(const int32_t *)(const void *)at;
 }
 
 /* ---- the growing plan */
@@ -125,7 +128,7 @@ struct adding {
     uint32_t layer;
     struct mz_lesson *lessons; /* owned by build() */
     uint32_t n_lessons, lessons_room;
-    uint8_t *read;             /* by pin: already a lesson */
+    uint8_t *read; /* by pin: already a lesson */
     uint32_t read_room;
 };
 
@@ -157,7 +160,8 @@ static int add_lesson(struct adding *adding, uint32_t pin, struct mz_unit *unit)
     }
     if (adding->read[pin])
         return 0;
-    struct mz_lesson *lessons = grow(adding->lessons, adding->n_lessons, &adding->lessons_room, sizeof(*lessons));
+    struct mz_lesson *lessons =
+        grow(adding->lessons, adding->n_lessons, &adding->lessons_room, sizeof(*lessons));
     if (!lessons)
         return -ENOMEM;
     adding->lessons = lessons;
@@ -186,12 +190,14 @@ static int add_unit(void *user, struct mz_unit *unit)
 
 static int add_special(struct mz_plan *plan, int node, enum mz_node_kind kind, int ready_at)
 {
-    struct mz_special *specials = grow(plan->specials, plan->n_specials, &plan->specials_room, sizeof(*specials));
+    struct mz_special *specials =
+        grow(plan->specials, plan->n_specials, &plan->specials_room, sizeof(*specials));
 
     if (!specials)
         return -ENOMEM;
     plan->specials = specials;
-    plan->specials[plan->n_specials++] = (struct mz_special){.node = node, .kind = kind, .ready_at = ready_at};
+    plan->specials[plan->n_specials++] =
+        (struct mz_special){.node = node, .kind = kind, .ready_at = ready_at};
     return 0;
 }
 
@@ -239,8 +245,8 @@ static bool known_before(const struct ggml_tensor *index)
            ((ours && atomic_load(&ours->scratch)) || (buffer && ggml_backend_buffer_is_host(buffer)));
 }
 
-/* Whether only named rows of the tensor in persistent memory are touched: of node itself (SET_ROWS), of src[0] (GET_ROWS).
- * Rows of single elements, as those of a transposed V cache, are all over the tensor. */
+/* Whether only named rows of the tensor in persistent memory are touched: of node itself (SET_ROWS), of
+ * src[0] (GET_ROWS). Rows of single elements, as those of a transposed V cache, are all over the tensor. */
 static bool touches_rows(const struct ggml_tensor *node)
 {
     const struct ggml_tensor *rows = node->op == GGML_OP_SET_ROWS ? node : node->src[0];
@@ -269,7 +275,8 @@ static int check_form(struct mz_plan *plan, int i, const struct ggml_tensor *nod
         return 0;
     if (source == 0 && !node->src[0]->view_src && mz_form_fits(mz_glue_engine(), record->form, node))
         return add_swap(plan, i, record);
-    mz_log(MZ_LOG_INFO, "%s is also read by %s: it stays in the plain layout", record->name, ggml_op_desc(node));
+    mz_log(MZ_LOG_INFO, "%s is also read by %s: it stays in the plain layout", record->name,
+           ggml_op_desc(node));
     return mz_record_make_plain(record);
 }
 
@@ -299,7 +306,8 @@ static int add_sources(struct adding *adding, int i, const struct ggml_tensor *n
         err = ready(src);
         if (!err)
             err = check_form(adding->plan, i, node, s);
-        /* What is reached by rows: the destination of SET_ROWS, which is its third source too, or what GET_ROWS reads. */
+        /* What is reached by rows: the destination of SET_ROWS, which is its third source too, or what
+         * GET_ROWS reads. */
         if (!err && !(rows && s == (node->op == GGML_OP_SET_ROWS ? 2 : 0)))
             err = mz_touch_all(src, add_unit, adding);
     }
@@ -382,6 +390,7 @@ int mz_plan_create(struct ggml_cgraph *graph, struct mz_plan **ret)
 
     if (!plan)
         return -ENOMEM;
+    plan->broken = atomic_load(&mz_buffers_broken);
     plan->uid = graph->uid;
     plan->n_nodes = graph->n_nodes;
     plan->first = graph->n_nodes ? graph->nodes[0] : NULL;
@@ -416,6 +425,7 @@ void mz_plan_destroy(struct mz_plan *plan)
 
 bool mz_plan_is_for(const struct mz_plan *plan, const struct ggml_cgraph *graph)
 {
-    return plan->uid != 0 && plan->uid == graph->uid && plan->n_nodes == graph->n_nodes &&
-           plan->first == graph->nodes[0] && plan->last == graph->nodes[graph->n_nodes - 1];
+    return plan->uid != 0 && plan->uid == graph->uid && plan->broken == atomic_load(&mz_buffers_broken) &&
+           plan->n_nodes == graph->n_nodes && plan->first == graph->nodes[0] &&
+           plan->last == graph->nodes[graph->n_nodes - 1];
 }

@@ -1,5 +1,5 @@
-/* The CPU engine's memory: what is committed is there and counted, what is released is gone and nothing beside it, zeros come
- * back, and many threads may do both in neighbouring ranges of the same huge pages. */
+/* The CPU engine's memory: what is committed is there and counted, what is released is gone and nothing
+ * beside it, zeros come back, and many threads may do both in neighbouring ranges of the same huge pages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -103,8 +103,8 @@ static void test_ragged(void **state)
     engine->ops->unreserve(engine, memory);
 }
 
-/* A touch of one page, as a cache gets at its first token, takes no more than that; before anything was ever committed
- * there and after all of it was released. */
+/* A touch of one page, as a cache gets at its first token, takes no more than that; before anything was ever
+ * committed there and after all of it was released. */
 static void test_a_touch_is_a_page(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void test_out_of_range(void **state)
 /* ---- neighbours in the same blocks, from several threads */
 
 #define THREADS 4
-#define STEP (300 * page)
+#define STEP    (300 * page)
 
 struct worker {
     struct mz_memory *memory;

@@ -1,5 +1,6 @@
-/* Packed weights: a weight that is packed in pieces into our own memory gives the same product, bit for bit, as one that
- * ggml-cpu packed itself into a buffer of its own; and only operations with such a kernel get a form. */
+/* Packed weights: a weight that is packed in pieces into our own memory gives the same product, bit for bit,
+ * as one that ggml-cpu packed itself into a buffer of its own; and only operations with such a kernel get a
+ * form. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,10 +20,10 @@
 
 #include "engine/cpu/cpu.h"
 
-#define COLS 512
-#define ROWS 256
+#define COLS    512
+#define ROWS    256
 #define EXPERTS 4
-#define TOKENS 5
+#define TOKENS  5
 
 static struct mz_engine *engine;
 
@@ -111,7 +112,8 @@ static void compute_stock(struct product *p, const char *type_name, const void *
     ggml_backend_dev_get_extra_bufts_t get = NULL;
     ggml_backend_buffer_t buffer = NULL;
 
-    *(void **)&get = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(cpu), "ggml_backend_dev_get_extra_bufts");
+    *(void **)&get = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(cpu),
+                                                       "ggml_backend_dev_get_extra_bufts");
     for (ggml_backend_buffer_type_t *t = get(cpu); *t; t++)
         if (strcmp(ggml_backend_buft_name(*t), type_name) == 0)
             buffer = ggml_backend_buft_alloc_buffer(*t, ggml_backend_buft_get_alloc_size(*t, p->weight));
@@ -166,7 +168,8 @@ static void check_type(enum ggml_type type, bool experts)
 static void test_products(void **state)
 {
     (void)state;
-    static const enum ggml_type types[] = {GGML_TYPE_Q4_0, GGML_TYPE_Q4_K, GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL, GGML_TYPE_Q2_K};
+    static const enum ggml_type types[] = {GGML_TYPE_Q4_0, GGML_TYPE_Q4_K, GGML_TYPE_Q8_0, GGML_TYPE_IQ4_NL,
+                                           GGML_TYPE_Q2_K};
 
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
         check_type(types[i], false);
@@ -185,7 +188,8 @@ static void test_no_form(void **state)
     assert_null(mz_form_create(engine, ggml_get_rows(p.ctx, p.weight, ids)));
     assert_null(mz_form_create(engine, ggml_mul_mat(p.ctx, half, p.node->src[1])));
     struct ggml_tensor *f16 = ggml_new_tensor_2d(p.ctx, GGML_TYPE_F16, COLS, ROWS);
-    assert_null(mz_form_create(engine, ggml_mul_mat(p.ctx, f16, ggml_new_tensor_2d(p.ctx, GGML_TYPE_F16, COLS, 2))));
+    assert_null(
+        mz_form_create(engine, ggml_mul_mat(p.ctx, f16, ggml_new_tensor_2d(p.ctx, GGML_TYPE_F16, COLS, 2))));
     mz_form_destroy(NULL);
     ggml_free(p.ctx);
 }

@@ -1,4 +1,5 @@
-/* The plugin as a program sees it: loaded by path, used through ggml's interface and the functions by name. */
+/* The plugin as a program sees it: loaded by path, used through ggml's interface and the functions by name.
+ */
 #ifndef MZ_TEST_GGML_PLUGIN_H
 #define MZ_TEST_GGML_PLUGIN_H
 

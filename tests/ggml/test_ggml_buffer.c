@@ -155,8 +155,9 @@ static void test_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing), cmocka_unit_test(test_weights), cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_anything), cmocka_unit_test(test_clear), cmocka_unit_test(test_copy_of_nothing),
+        cmocka_unit_test(test_nothing), cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_cache),   cmocka_unit_test(test_anything),
+        cmocka_unit_test(test_clear),   cmocka_unit_test(test_copy_of_nothing),
     };
     return cmocka_run_group_tests(tests, load_plugin, NULL);
 }

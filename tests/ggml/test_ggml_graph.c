@@ -1,5 +1,5 @@
-/* Graphs on evicted tensors: products with weights in the packed layout, with an operation that cannot use it, rows written by
- * index, state changed in place, and the abort callback. */
+/* Graphs on evicted tensors: products with weights in the packed layout, with an operation that cannot use
+ * it, rows written by index, state changed in place, and the abort callback. */
 #include "plugin.h"
 
 #define COLS 512
@@ -74,7 +74,8 @@ static void model_free(struct model *m)
 }
 
 /* Computes a graph of one output in a compute buffer, with `input` set, and returns the output's values. */
-static float *run(struct ggml_context *ctx, struct ggml_tensor *input, struct ggml_tensor *out, enum ggml_status want)
+static float *run(struct ggml_context *ctx, struct ggml_tensor *input, struct ggml_tensor *out,
+                  enum ggml_status want)
 {
     struct ggml_cgraph *graph = ggml_new_graph(ctx);
     ggml_gallocr_t alloc = ggml_gallocr_new(buft);
@@ -163,11 +164,12 @@ static void test_plain(void **state)
 /* ---- a cache */
 
 #define TOKENS 1024
-#define WIDTH 256
+#define WIDTH  256
 
 static struct ggml_tensor *cache_new(struct ggml_context *ctx, ggml_backend_buffer_t *ret)
 {
-    struct ggml_tensor *cache = ggml_set_name(ggml_new_tensor_2d(ctx, GGML_TYPE_F32, WIDTH, TOKENS), "cache_k_l0");
+    struct ggml_tensor *cache =
+        ggml_set_name(ggml_new_tensor_2d(ctx, GGML_TYPE_F32, WIDTH, TOKENS), "cache_k_l0");
 
     *ret = ggml_backend_alloc_ctx_tensors_from_buft(ctx, buft);
     ggml_backend_buffer_clear(*ret, 0);
@@ -188,7 +190,8 @@ static void set_row(struct ggml_tensor *cache, int64_t row, float value)
     struct ggml_context *host = new_ctx();
     struct ggml_tensor *index = ggml_new_tensor_1d(host, GGML_TYPE_I64, 1);
     struct ggml_tensor *data = ggml_new_tensor_2d(host, GGML_TYPE_F32, WIDTH, 1);
-    ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors_from_buft(host, ggml_backend_cpu_buffer_type());
+    ggml_backend_buffer_t buffer =
+        ggml_backend_alloc_ctx_tensors_from_buft(host, ggml_backend_cpu_buffer_type());
     struct ggml_cgraph *graph = ggml_new_graph(host);
 
     *(int64_t *)index->data = row;
@@ -270,7 +273,8 @@ static void test_abort(void **state)
     struct ggml_tensor *in = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, COLS, 3);
     struct ggml_tensor *out = ggml_sqr(ctx, ggml_mul_mat(ctx, m.weight, in));
 
-    *(void **)&set = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_abort_callback");
+    *(void **)&set = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device),
+                                                       "ggml_backend_set_abort_callback");
     assert_non_null(set);
     evict_all();
     set(backend, say_yes, NULL);
@@ -286,8 +290,8 @@ static void test_abort(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_packed),        cmocka_unit_test(test_plain), cmocka_unit_test(test_rows_by_index),
-        cmocka_unit_test(test_in_place),      cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_packed),   cmocka_unit_test(test_plain), cmocka_unit_test(test_rows_by_index),
+        cmocka_unit_test(test_in_place), cmocka_unit_test(test_abort),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -1,8 +1,9 @@
-/* mz-harness: a program on libllama that runs a model twice, once left alone and once with its memory taken away in every way
- * it knows, and compares the logits bit for bit. Both runs use the plugin.
+/* mz-harness: a program on libllama that runs a model twice, once left alone and once with its memory taken
+ * away in every way it knows, and compares the logits bit for bit. Both runs use the plugin.
  *
- * A script decodes tokens in a fresh context and logs every logit it sees. Between its steps it calls disturb(), which is
- * empty in the first run and evicts in the others; in the last run another thread evicts and restores at random all the while. */
+ * A script decodes tokens in a fresh context and logs every logit it sees. Between its steps it calls
+ * disturb(), which is empty in the first run and evicts in the others; in the last run another thread evicts
+ * and restores at random all the while. */
 #ifndef MZ_HARNESS_H
 #define MZ_HARNESS_H
 
@@ -31,10 +32,10 @@ struct world {
     ggml_backend_dev_t devices[2]; /* MZ0, NULL */
     const char *model_path, *second_path;
     struct llama_model *model, *second;
-    bool mmap, half;               /* how the models are loaded */
+    bool mmap, half; /* how the models are loaded */
     int threads;
     uint32_t seed;
-    bool brief;                    /* fewer disturbances */
+    bool brief;                      /* fewer disturbances */
     struct llama_adapter_lora *lora; /* of the model, or NULL; freed with it */
 };
 
@@ -56,11 +57,11 @@ struct play {
     struct log *log;
     enum disturbance how;
     uint32_t permyriad;
-    uint32_t random;      /* state of the script's own choices: the same in each run */
-    llama_pos past[8];    /* by sequence */
+    uint32_t random;   /* state of the script's own choices: the same in each run */
+    llama_pos past[8]; /* by sequence */
     llama_token last[8];
     int steps;
-    int disturbed;        /* evictions that freed something */
+    int disturbed; /* evictions that freed something */
     bool failed;
 };
 

@@ -1,7 +1,7 @@
 /* mz-harness PLUGIN MODEL [--second MODEL] [--seed N] [--threads N] [--brief] SCENARIO...
  *
- * Prints "ok SCENARIO" for each, or the first difference. Exit 0: all equal; 1: not; 77: the model is not there.
- * "all": all of them. */
+ * Prints "ok SCENARIO" for each, or the first difference. Exit 0: all equal; 1: not; 77: the model is not
+ * there. "all": all of them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,10 +80,14 @@ static struct llama_context *new_context(struct world *world, const struct scena
     return llama_init_from_model(world->model, params);
 }
 
-static int run_once(struct world *world, const struct scenario *scenario, enum disturbance how, uint32_t permyriad,
-                    struct log *log)
+static int run_once(struct world *world, const struct scenario *scenario, enum disturbance how,
+                    uint32_t permyriad, struct log *log)
 {
-    struct play play = {.world = world, .model = world->model, .log = log, .how = how, .permyriad = permyriad,
+    struct play play = {.world = world,
+                        .model = world->model,
+                        .log = log,
+                        .how = how,
+                        .permyriad = permyriad,
                         .random = world->seed};
     struct storm storm = {.world = world, .random = world->seed * 77 + 5};
     pthread_t thread;
@@ -217,7 +221,8 @@ int main(int argc, char **argv)
     int first = argc < 4 ? -1 : options(&world, argc, argv), failed = 0, run = 0;
 
     if (first < 0 || first >= argc) {
-        fprintf(stderr, "mz-harness PLUGIN MODEL [--second MODEL] [--seed N] [--threads N] [--brief] SCENARIO...\n");
+        fprintf(stderr,
+                "mz-harness PLUGIN MODEL [--second MODEL] [--seed N] [--threads N] [--brief] SCENARIO...\n");
         return 1;
     }
     world.model_path = argv[2];

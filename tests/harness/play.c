@@ -136,8 +136,8 @@ void prompt(struct play *play, int seq, int n)
     for (int done = 0; done < n && !play->failed;) {
         struct llama_batch batch = llama_batch_init(room, 0, 1);
         for (; done < n && batch.n_tokens < room; done++)
-            add(&batch, (llama_token)(200 + next_random(&play->random) % (uint32_t)(words - 200)), play->past[seq]++, seq,
-                done == n - 1);
+            add(&batch, (llama_token)(200 + next_random(&play->random) % (uint32_t)(words - 200)),
+                play->past[seq]++, seq, done == n - 1);
         disturb(play);
         int rc = llama_decode(play->ctx, batch);
         if (rc)

@@ -147,7 +147,8 @@ static void both(struct play *play)
     generate(play, 0, 2);
 }
 
-/* A program that looks at the nodes: each view of the graph is computed alone, and any tensor may be read between. */
+/* A program that looks at the nodes: each view of the graph is computed alone, and any tensor may be read
+ * between. */
 static bool look(struct ggml_tensor *tensor, bool ask, void *user)
 {
     struct play *play = *(struct play **)user;

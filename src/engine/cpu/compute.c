@@ -1,13 +1,13 @@
 /* Computing by ggml-cpu: an own instance of it per stream, with its threads.
  *
- * Everything is found through the registry, not linked, because ggml-cpu is a module of its own in builds with loadable
- * backends. The number of threads is what the program asked for and never anything else: it decides how
- * FLASH_ATTN_EXT splits one query row, and thus bits.
+ * Everything is found through the registry, not linked, because ggml-cpu is a module of its own in builds
+ * with loadable backends. The number of threads is what the program asked for and never anything else: it
+ * decides how FLASH_ATTN_EXT splits one query row, and thus bits.
  *
- * ggml-cpu built with OpenMP makes a pool record per graph and indexes a pool that is given to it beyond its end when more
- * threads are asked for (ggml-cpu.c: ggml_graph_compute); there no pool is set. Without OpenMP a graph without a pool
- * starts threads anew, so one pool is kept, as large as the largest number ever asked for; workers sleep at once when a graph is
- * done, since restoring wants the cores then.
+ * ggml-cpu built with OpenMP makes a pool record per graph and indexes a pool that is given to it beyond its
+ * end when more threads are asked for (ggml-cpu.c: ggml_graph_compute); there no pool is set. Without OpenMP
+ * a graph without a pool starts threads anew, so one pool is kept, as large as the largest number ever asked
+ * for; workers sleep at once when a graph is done, since restoring wants the cores then.
  *
  * A stream belongs to the thread that computes. */
 #include <errno.h>
@@ -54,7 +54,8 @@ static bool has_openmp(ggml_backend_reg_t reg)
 static void find_functions(struct mz_stream *stream, ggml_backend_reg_t reg)
 {
     *(void **)&stream->set_n_threads = ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads");
-    *(void **)&stream->set_abort_callback = ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_abort_callback");
+    *(void **)&stream->set_abort_callback =
+        ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_abort_callback");
     if (has_openmp(reg))
         return;
     *(void **)&stream->pool_new = ggml_backend_reg_get_proc_address(reg, "ggml_threadpool_new");
@@ -64,7 +65,8 @@ static void find_functions(struct mz_stream *stream, ggml_backend_reg_t reg)
         stream->pool_new = NULL;
 }
 
-/* A pool that holds the current number of threads. Without one ggml-cpu starts threads per graph: slower, not wrong. */
+/* A pool that holds the current number of threads. Without one ggml-cpu starts threads per graph: slower, not
+ * wrong. */
 static void fit_pool(struct mz_stream *stream)
 {
     if (!stream->pool_new || stream->threads <= stream->pool_threads)

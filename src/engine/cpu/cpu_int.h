@@ -22,7 +22,8 @@ int mz_memory_counted(struct mz_engine *engine, struct mz_memory *memory, uint64
 void *mz_memory_place(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes);
 int mz_memory_place_done(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes,
                          void *place, bool write);
-void mz_memory_trap(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes, bool none);
+void mz_memory_trap(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes,
+                    bool none);
 
 /* ---- pack.c */
 int mz_kernels_create(struct mz_kernels **ret);

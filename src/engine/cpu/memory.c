@@ -1,13 +1,14 @@
 /* Region memory: anonymous pages, huge ones where a whole block of 2 MiB is in use.
  *
- * Each block of a persistent region is in one of two modes. A block all of whose granules are committed is advised
- * HUGEPAGE: it is populated as one huge page, or collapsed into one by the kernel later, and that costs no memory beyond
- * what was asked for. Every other block is advised NOHUGEPAGE, or one touch of a granule, or khugepaged (max_ptes_none is
- * 511 by default), would fill the rest of it. Memory that is touched without being committed (a chunk of the cache at its first
- * token) lies in such blocks.
+ * Each block of a persistent region is in one of two modes. A block all of whose granules are committed is
+ * advised HUGEPAGE: it is populated as one huge page, or collapsed into one by the kernel later, and that
+ * costs no memory beyond what was asked for. Every other block is advised NOHUGEPAGE, or one touch of a
+ * granule, or khugepaged (max_ptes_none is 511 by default), would fill the rest of it. Memory that is touched
+ * without being committed (a chunk of the cache at its first token) lies in such blocks.
  *
- * memory->lock protects the maps and is held while advice is changed and a ragged edge is released; populating and the
- * release of whole blocks happen outside, on ranges that the caller owns. It is a leaf in the lock order. */
+ * memory->lock protects the maps and is held while advice is changed and a ragged edge is released;
+ * populating and the release of whole blocks happen outside, on ranges that the caller owns. It is a leaf in
+ * the lock order. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -23,13 +24,13 @@
 #define BLOCK_WORDS 8
 
 struct mz_memory {
-    char *base;              /* fixed */
-    uint64_t bytes;          /* fixed: reserved, a multiple of the block */
-    uint64_t page_bytes;     /* fixed */
-    bool huge;               /* fixed: blocks are advised */
+    char *base;          /* fixed */
+    uint64_t bytes;      /* fixed: reserved, a multiple of the block */
+    uint64_t page_bytes; /* fixed */
+    bool huge;           /* fixed: blocks are advised */
     pthread_mutex_t lock;
     uint64_t (*committed)[BLOCK_WORDS]; /* by block: granules in use; NULL unless huge; lock */
-    uint8_t *advised;        /* by block: HUGEPAGE; lock */
+    uint8_t *advised;                   /* by block: HUGEPAGE; lock */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t step)
@@ -124,16 +125,15 @@ static bool is_full(const struct mz_memory *memory, uint64_t block)
     return true;
 }
 
-/* Advises the blocks [from, to), runs of those that change at once. Advice is a hint: when the kernel refuses it (no room
- * for one mapping more), sizes are still right, only slower or coarser. */
+/* Advises the blocks [from, to), runs of those that change at once. Advice is a hint: when the kernel refuses
+ * it (no room for one mapping more), sizes are still right, only slower or coarser. */
 static void advise(struct mz_memory *memory, uint64_t from, uint64_t to, bool huge)
 {
     while (from < to) {
         uint64_t end = from;
         while (end < to && (bool)memory->advised[end] != huge)
             end++;
-        if (end > from &&
-            mz_os_advise_huge(memory->base + from * BLOCK, (end - from) * BLOCK, huge) == 0)
+        if (end > from && mz_os_advise_huge(memory->base + from * BLOCK, (end - from) * BLOCK, huge) == 0)
             memset(memory->advised + from, huge, end - from);
         from = end + 1;
     }
@@ -249,7 +249,8 @@ int mz_memory_place_done(struct mz_engine *engine, struct mz_memory *memory, uin
 }
 
 /* Whole granules only: a page that a neighbour reaches into stays accessible. */
-void mz_memory_trap(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes, bool none)
+void mz_memory_trap(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes,
+                    bool none)
 {
     (void)engine;
     uint64_t page = memory->page_bytes;

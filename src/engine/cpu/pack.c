@@ -1,17 +1,18 @@
 /* Packed weights: the layouts that ggml-cpu's fastest kernels read.
  *
  * ggml-cpu takes such a kernel when src[0]->buffer->buft is one of the CPU device's extra buffer types and
- * src[0]->extra holds the kernel's traits (ggml-cpu/traits.cpp). Both are had without allocating a buffer of that type for
- * the weight: a small probe buffer is allocated once per type, its struct is copied, and a shadow tensor in it, whose
- * data is the weight's place in our own memory, is initialised by the type itself. set_tensor of the shadow packs;
- * while computing the shadow stands in node->src[0].
+ * src[0]->extra holds the kernel's traits (ggml-cpu/traits.cpp). Both are had without allocating a buffer of
+ * that type for the weight: a small probe buffer is allocated once per type, its struct is copied, and a
+ * shadow tensor in it, whose data is the weight's place in our own memory, is initialised by the type itself.
+ * set_tensor of the shadow packs; while computing the shadow stands in node->src[0].
  *
- * set_tensor wants a whole tensor. Rows are packed in groups of 8 or 16 in every layout known, so a run of whole groups
- * is packed through a temporary two-dimensional shadow of these rows. That this gives the same bytes is not
- * assumed: it is tried once per type, kernel and number of dimensions with a small tensor, and where it does not the weight is
- * packed whole.
+ * set_tensor wants a whole tensor. Rows are packed in groups of 8 or 16 in every layout known, so a run of
+ * whole groups is packed through a temporary two-dimensional shadow of these rows. That this gives the same
+ * bytes is not assumed: it is tried once per type, kernel and number of dimensions with a small tensor, and
+ * where it does not the weight is packed whole.
  *
- * kernels->lock protects the verdicts; it is a leaf. Forms are written by their maker before they are shared. */
+ * kernels->lock protects the verdicts; it is a leaf. Forms are written by their maker before they are shared.
+ */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -36,7 +37,8 @@ static const int64_t group_rows_tried[] = {8, 16, 32, 64};
 /* One extra buffer type of the CPU device. */
 struct kernel {
     struct ggml_backend_buffer buffer; /* copy of the probe's struct: type and functions; fixed */
-    int16_t group_rows[GGML_TYPE_COUNT][2]; /* by type and dimensions (2, 3): 0 not tried, -1 whole only; lock */
+    int16_t group_rows[GGML_TYPE_COUNT]
+                      [2]; /* by type and dimensions (2, 3): 0 not tried, -1 whole only; lock */
 };
 
 struct mz_kernels {
@@ -74,7 +76,8 @@ static void add_kernel(struct mz_kernels *kernels, ggml_backend_buffer_type_t bu
     kernel->buffer.size = SIZE_MAX;
 }
 
-/* Packing in a worker must not start a team of OpenMP threads per worker. libgomp is there already or it is not. */
+/* Packing in a worker must not start a team of OpenMP threads per worker. libgomp is there already or it is
+ * not. */
 static void find_openmp(struct mz_kernels *kernels)
 {
     void *lib = dlopen("libgomp.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -100,8 +103,8 @@ int mz_kernels_create(struct mz_kernels **ret)
     find_openmp(kernels);
 
     ggml_backend_dev_get_extra_bufts_t get_extra = NULL;
-    *(void **)&get_extra =
-        ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_dev_get_extra_bufts");
+    *(void **)&get_extra = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device),
+                                                             "ggml_backend_dev_get_extra_bufts");
     ggml_backend_buffer_type_t *bufts = get_extra ? get_extra(device) : NULL;
     for (; bufts && *bufts && kernels->n < KERNELS_MAX; bufts++)
         add_kernel(kernels, *bufts);
@@ -112,8 +115,8 @@ int mz_kernels_create(struct mz_kernels **ret)
 /* ---- packing */
 
 /* A tensor of the weight's type in the kernel's buffer, initialised by it. */
-static void shadow_init(struct kernel *kernel, struct ggml_tensor *shadow, enum ggml_type type, const int64_t ne[4],
-                        void *data)
+static void shadow_init(struct kernel *kernel, struct ggml_tensor *shadow, enum ggml_type type,
+                        const int64_t ne[4], void *data)
 {
     memset(shadow, 0, sizeof(*shadow));
     shadow->type = type;
@@ -163,8 +166,8 @@ static uint64_t packed_bytes(const struct kernel *kernel, const struct ggml_tens
     return ggml_backend_buft_get_alloc_size(kernel->buffer.buft, shadow);
 }
 
-/* Same bytes as any quantised block may hold, whatever they mean. Exponents stay small, so that no kernel trips over
- * an infinity. */
+/* Same bytes as any quantised block may hold, whatever they mean. Exponents stay small, so that no kernel
+ * trips over an infinity. */
 static void fill(uint8_t *bytes, size_t n)
 {
     uint32_t state = 12345;
@@ -176,8 +179,8 @@ static void fill(uint8_t *bytes, size_t n)
 }
 
 /* Packs a tensor of 128 rows (or two of 64) whole and in groups, and compares. */
-static bool same_in_groups(const struct mz_kernels *kernels, struct kernel *kernel, enum ggml_type type, int dims,
-                           int64_t group)
+static bool same_in_groups(const struct mz_kernels *kernels, struct kernel *kernel, enum ggml_type type,
+                           int dims, int64_t group)
 {
     int64_t ne[4] = {512, dims == 3 ? 64 : 128, dims == 3 ? 2 : 1, 1};
     struct ggml_tensor whole;
@@ -193,7 +196,8 @@ static bool same_in_groups(const struct mz_kernels *kernels, struct kernel *kern
     if (same)
         pack_whole(kernels, &whole, plain);
     for (int64_t done = 0; same && done < 128; done += group)
-        same = pack_rows(kernels, kernel, &whole, plain + (size_t)done * row, group, pieces + (size_t)done * row) == 0;
+        same = pack_rows(kernels, kernel, &whole, plain + (size_t)done * row, group,
+                         pieces + (size_t)done * row) == 0;
     same = same && memcmp(at_once, pieces, bytes) == 0;
     free(plain);
     free(at_once);
@@ -221,9 +225,10 @@ static int64_t group_rows(struct mz_kernels *kernels, struct kernel *kernel, enu
 
 /* ---- forms */
 
-/* Whether the kernel computes this operation when the weight lies in its buffer: ggml-cpu itself is asked, with the other
- * operand in host memory, where we have it. */
-static bool kernel_takes(const struct mz_kernels *kernels, struct kernel *kernel, const struct ggml_tensor *op)
+/* Whether the kernel computes this operation when the weight lies in its buffer: ggml-cpu itself is asked,
+ * with the other operand in host memory, where we have it. */
+static bool kernel_takes(const struct mz_kernels *kernels, struct kernel *kernel,
+                         const struct ggml_tensor *op)
 {
     struct ggml_tensor node = *op, weight, other;
 
@@ -240,7 +245,8 @@ static bool kernel_takes(const struct mz_kernels *kernels, struct kernel *kernel
            ggml_backend_dev_supports_op(kernels->device, &node);
 }
 
-static struct mz_form *form_new(struct mz_kernels *kernels, struct kernel *kernel, const struct ggml_tensor *weight)
+static struct mz_form *form_new(struct mz_kernels *kernels, struct kernel *kernel,
+                                const struct ggml_tensor *weight)
 {
     struct mz_form *form = mz_calloc(1, sizeof(*form));
     if (!form)
@@ -315,5 +321,6 @@ int mz_form_pack(struct mz_engine *engine, const struct mz_form *form, uint64_t 
     }
     if (offset % form->group_bytes || bytes % form->group_bytes)
         return -EINVAL;
-    return pack_rows(form->kernels, form->kernel, &form->shadow, plain, (int64_t)(bytes / form->shadow.nb[1]), place);
+    return pack_rows(form->kernels, form->kernel, &form->shadow, plain, (int64_t)(bytes / form->shadow.nb[1]),
+                     place);
 }
