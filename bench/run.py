@@ -116,7 +116,7 @@ def single_job(what, section, model, tokens, runs, kv, ends, *more):
 
 
 def evict_job(model, tokens, runs, kv):
-    return single_job("evict", "evict", model, tokens, runs, kv, ["weights", "kv", "half of kv", "all, clean"])
+    return single_job("evict", "evict", model, tokens, runs, kv, ["weights", "kv", "half of kv", "all again"])
 
 
 def stream_job(model, tokens, runs, limit=40):
@@ -277,6 +277,13 @@ def read_points():
     return points
 
 
+def mend():
+    """Ends a last line that was cut off, so that the next one begins on its own."""
+    if POINTS.exists() and not POINTS.read_bytes().endswith(b"\n"):
+        with open(POINTS, "a") as points:
+            print(file=points)
+
+
 def lines_of(words, log):
     """(section, key, point) of each line that the program prints."""
     with subprocess.Popen(words, env=dict(os.environ) | ENVIRONMENT, stdout=subprocess.PIPE, stderr=log, text=True) as process:
@@ -293,6 +300,7 @@ def lines_of(words, log):
 
 def run_job(job, tier, missing):
     log_path = OUT / "log" / f"{job.name.replace('/', '-').replace(' ', '-')}.log"
+    mend()
     with open(log_path, "w") as log, open(POINTS, "a") as out:
         for section, key, point in job.gather(log) if job.gather else lines_of(job.words(missing), log):
             print(json.dumps({"tier": tier, "section": section, "key": key, "point": point}), file=out, flush=True)
