@@ -418,7 +418,6 @@ static uint32_t group_note(struct eviction *eviction, struct group *group)
                 unit->hashed = false;
             }
             unit->copies |= MZ_COPY_STACK;
-            unit->lossy = unit->lossy || group->lossy[i];
             eviction->report.to_stack_bytes += bytes;
         } else if (group->action == MZ_SINK) {
             unit->copies |= MZ_COPY_STORE;
@@ -439,6 +438,16 @@ static int by_address(const void *a, const void *b)
     const char *x = mz_unit_address(*(struct mz_unit *const *)a), *y = mz_unit_address(*(struct mz_unit *const *)b);
 
     return x < y ? -1 : x > y;
+}
+
+/* The unit left, and comes back as its image on the stack says; or it stays, exact as it is, and the image goes. */
+static void released(struct mz_unit *unit, int err)
+{
+    if (err)
+        mz_unit_void(unit, MZ_COPY_STACK);
+    else if (unit->copies & MZ_COPY_STACK)
+        unit->lossy = unit->lossy || mz_codec_is_lossy_image(mz_stack_at(&unit->slot), unit->slot.bytes);
+    mz_unit_move(unit, err ? MZ_RESIDENT : MZ_EVICTED);
 }
 
 /* Releases what has copies, neighbours in one piece so that small chunks of one huge page do not split it in turn. Returns
@@ -468,7 +477,7 @@ static uint32_t group_release(struct eviction *eviction, struct group *group)
         }
         left += err ? 0 : end - i;
         for (; i < end; i++)
-            mz_unit_move(group->units[i], err ? MZ_RESIDENT : MZ_EVICTED);
+            released(group->units[i], err);
     }
     return left;
 }
