@@ -45,11 +45,14 @@ struct mz_report evict_to(struct bench *b, uint32_t percent);
 /* Brings everything back and waits for it. Milliseconds. */
 double restore_all(struct bench *b);
 
-/* What is evicted, by the path that it comes back on. Plain bytes. */
+/* What comes back on each path: bytes read from storage, and plain bytes that are decoded from the stack. */
 struct paths {
     uint64_t storage_bytes, stack_bytes;
 };
-struct paths evicted(struct bench *b);
+
+/* restore_all(), and what it took. What was read is counted by the kernel where it does so: a chunk that went to
+ * storage in encoded form is smaller than what it becomes. */
+double restore_counted(struct bench *b, struct paths *ret);
 
 /* The paths' throughputs as the profile measures them on this machine now: one second. */
 struct speed {

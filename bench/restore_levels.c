@@ -12,7 +12,7 @@ static const char *const modes[] = {"full", "none", "alloc-reload", "reload-pref
 struct level {
     uint32_t percent;
     struct bench_runs ttft_ms[MODES], warm_ms, reload_ms, alloc_ms, evict_ms;
-    struct paths paths; /* of the last eviction */
+    struct paths paths; /* of the last restore */
     uint64_t freed_bytes;
     struct speed speed;
 };
@@ -31,9 +31,8 @@ static void measure_mode(struct bench *b, struct level *level, unsigned mode)
 static void measure_apart(struct bench *b, struct level *level)
 {
     level->freed_bytes = evict_to(b, level->percent).freed_bytes;
-    level->paths = evicted(b);
     bench_runs_add(&level->alloc_ms, bench_alloc_ms(level->freed_bytes, (unsigned)b->o.threads));
-    bench_runs_add(&level->reload_ms, restore_all(b));
+    bench_runs_add(&level->reload_ms, restore_counted(b, &level->paths));
     measure_speed(b, &level->speed);
 }
 

@@ -64,8 +64,7 @@ static void measure_paths(struct bench *b, uint32_t percent)
         measure_speed(b, &speed);
     }
     (void)evict_to(b, percent);
-    paths = evicted(b);
-    (void)restore_all(b);
+    (void)restore_counted(b, &paths);
     json_t *point = new_point(b, &parallel);
     put_bytes(point, "remaining", percent);
     put_real(point, "stack_ms", stack_ms(&paths, &speed));
