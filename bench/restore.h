@@ -50,8 +50,8 @@ struct paths {
     uint64_t storage_bytes, stack_bytes;
 };
 
-/* restore_all(), and what it took. What was read is counted by the kernel where it does so: a chunk that went to
- * storage in encoded form is smaller than what it becomes. */
+/* restore_all(), and what it took. What was read is counted by the kernel where it does so: a chunk that went
+ * to storage in encoded form is smaller than what it becomes. */
 double restore_counted(struct bench *b, struct paths *ret);
 
 /* The paths' throughputs as the profile measures them on this machine now: one second. */
