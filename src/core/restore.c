@@ -353,7 +353,7 @@ static void unit_arrived(struct mz_unit *unit)
         mz_unit_move(unit, MZ_RESIDENT);
         mz_unit_void(unit, MZ_COPY_STACK); /* memory twice is not what a stack is for */
     } else {
-        core->read_bytes += mz_unit_bytes(unit);
+        core->read_bytes += unit->image_bytes ? unit->image_bytes : mz_unit_bytes(unit);
         mz_unit_move(unit, MZ_RESIDENT);
     }
     pthread_mutex_unlock(&core->lock);

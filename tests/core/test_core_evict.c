@@ -155,6 +155,22 @@ static void clean_copies_are_not_written_again(void **state)
     model_free(&model);
 }
 
+static void sunk_images_are_not_written_again(void **state)
+{
+    (void)state;
+    struct model model;
+    written_model(&model, true, false);
+    assert_int_equal(mz_core_option_set(model.core, "kv", "q8"), 0);
+    assert_int_equal(mz_core_evict_to(model.core, 0, "test", NULL), 0);
+    uint64_t written = model_status(&model).store_written_bytes;
+    assert_int_equal(mz_core_restore(model.core, true), 0);
+    assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    assert_int_equal(mz_core_evict_to(model.core, 0, "test", NULL), 0);
+    assert_int_equal(model_status(&model).store_written_bytes, written);
+    assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    model_free(&model);
+}
+
 static void never_written_costs_nothing(void **state)
 {
     (void)state;
@@ -231,6 +247,7 @@ int main(void)
         cmocka_unit_test(levels_with_stack),
         cmocka_unit_test(all_stages_pass),
         cmocka_unit_test(clean_copies_are_not_written_again),
+        cmocka_unit_test(sunk_images_are_not_written_again),
         cmocka_unit_test(never_written_costs_nothing),
         cmocka_unit_test(scratch_goes_first_but_not_what_is_kept),
         cmocka_unit_test(more_than_there_is),
