@@ -528,6 +528,25 @@ static bool evict_round(struct eviction *eviction)
     return left || no_store != eviction->no_store || no_stack != eviction->no_stack; /* again without what failed */
 }
 
+/* Memory that was committed early for units whose turn did not come goes first: it holds nothing. Nothing is in motion. Lock
+ * held. */
+static void give_back_early(struct eviction *eviction)
+{
+    struct mz_core *core = eviction->core;
+    uint64_t lo, hi;
+
+    for (uint32_t i = 0; i < core->n_units && core->n_early; i++) {
+        struct mz_unit *unit = core->sequence[i];
+        if (!unit->early)
+            continue;
+        mz_unit_span(unit, &lo, &hi);
+        if (release_span(unit->tensor->region, lo, hi, &eviction->freed) == 0)
+            mz_unit_early(unit, false);
+        else
+            break;
+    }
+}
+
 /* Plans and carries out until enough is freed or nothing can go, first with what is free to go, then, once, with what
  * computing held. Lock held, dropped meanwhile. */
 static void evict_rounds(struct eviction *eviction)
@@ -537,6 +556,8 @@ static void evict_rounds(struct eviction *eviction)
 
     while (core->n_moving) /* restores in flight: they end soon, and no new ones begin */
         pthread_cond_wait(&core->changed, &core->lock);
+    mz_order_refresh(core);
+    give_back_early(eviction);
     while (net_freed(eviction) < eviction->wanted) {
         if (evict_round(eviction))
             continue;

@@ -164,6 +164,11 @@ static uint32_t tensor_after(const struct mz_region *region, uint64_t offset)
     return lo;
 }
 
+uint32_t mz_region_index(const struct mz_region *region, const struct mz_tensor *tensor)
+{
+    return tensor_after(region, tensor->offset) - 1;
+}
+
 static struct mz_tensor *tensor_at(const struct mz_region *region, uint64_t offset)
 {
     uint32_t i = tensor_after(region, offset);
@@ -182,6 +187,10 @@ struct mz_tensor *mz_region_find(struct mz_region *region, uint64_t offset)
     return tensor;
 }
 
+/* A gap of so many granules in front of the next tensor is what our own buffers pad with: it goes with the tensor before it, so
+ * that neighbours meet and huge pages leave and come back whole. */
+#define PADDING_GRANULES 2
+
 /* The pages that belong to the i-th tensor alone: outward to whole granules, without those that a neighbour's bytes
  * reach into (they are never released). Lock held. */
 static void place_span(struct mz_region *region, uint32_t i)
@@ -199,8 +208,13 @@ static void place_span(struct mz_region *region, uint32_t i)
         if (before->offset + before->bytes > tensor->span_lo)
             tensor->span_lo = (tensor->offset + mask) & ~mask;
     }
-    if (i + 1 < region->n && region->tensors[i + 1]->offset < tensor->span_hi)
-        tensor->span_hi = end & ~mask;
+    if (i + 1 < region->n) {
+        uint64_t next = region->tensors[i + 1]->offset;
+        if (next < tensor->span_hi)
+            tensor->span_hi = end & ~mask;
+        else if ((next & ~mask) - tensor->span_hi <= PADDING_GRANULES * (mask + 1))
+            tensor->span_hi = next & ~mask;
+    }
     if (tensor->span_hi < tensor->span_lo)
         tensor->span_hi = tensor->span_lo;
     tensor->fixed = (tensor->kind == MZ_KIND_WEIGHT && tensor->bytes < MZ_FIXED_BYTES) ||

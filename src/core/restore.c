@@ -29,6 +29,7 @@ enum path { PATH_STORAGE, PATH_STACK };
 struct job {
     struct mz_unit *units[JOB_UNITS]; /* neighbours, ascending */
     uint32_t n;                       /* 0: free */
+    uint64_t lo, hi;                  /* what is committed for it, in the region */
     uint64_t skip;                    /* bytes read before the first unit's first byte, for alignment */
     struct mz_bounce bounce;
     bool bounced;
@@ -128,6 +129,67 @@ static int room_ahead(struct mz_core *core, const struct mz_unit *unit)
     return ahead <= window ? mz_room_make(core, bytes, true) : -EAGAIN;
 }
 
+/* ---- whole huge pages
+ *
+ * Units end inside of huge pages. Committed one by one they would come back in small pages, which cost twice the time to
+ * fill (300 ms a GiB against 145 on one core of a Xeon). While everything is on its way back, a job commits the whole
+ * huge pages at its ends, with the memory of the neighbours in them; these are then `early` until their own turn. */
+
+/* The unit that follows in the region, or comes before; NULL at the ends. */
+static struct mz_unit *neighbour(const struct mz_unit *unit, int step)
+{
+    const struct mz_tensor *tensor = unit->tensor;
+    const struct mz_region *region = tensor->region;
+
+    if (step < 0 ? unit->index > 0 : unit->index + 1 < tensor->n)
+        return &tensor->units[step < 0 ? unit->index - 1 : unit->index + 1];
+    uint32_t i = mz_region_index(region, tensor);
+    if (step < 0 ? i == 0 : i + 1 == region->n)
+        return NULL;
+    const struct mz_tensor *next = region->tensors[step < 0 ? i - 1 : i + 1];
+    return &next->units[step < 0 ? next->n - 1 : 0];
+}
+
+/* How far the commit may reach beyond `unit`, which ends (step 1) or begins (step -1) at `edge`: to the border of the huge page
+ * if all units up to it are evicted and meet without gaps, else not at all. With `mark` these become early. Lock held. */
+static uint64_t reach(const struct mz_unit *unit, int step, uint64_t edge, bool mark)
+{
+    uint64_t border = step > 0 ? (edge + MZ_OS_HUGE_BYTES - 1) / MZ_OS_HUGE_BYTES * MZ_OS_HUGE_BYTES
+                               : edge / MZ_OS_HUGE_BYTES * MZ_OS_HUGE_BYTES;
+    uint64_t at = edge, lo, hi;
+
+    while (step > 0 ? at < border : at > border) {
+        struct mz_unit *next = neighbour(unit, step);
+        if (!next || next->state != MZ_EVICTED)
+            return edge;
+        mz_unit_span(next, &lo, &hi);
+        if ((step > 0 ? lo : hi) != at)
+            return edge;
+        if (mark && !next->early)
+            mz_unit_early(next, true);
+        at = step > 0 ? hi : lo;
+        unit = next;
+    }
+    return border;
+}
+
+/* What to commit for the job. Without traps, which are per unit, and without a limit, which counts every page. Lock held. */
+static void job_span(struct mz_core *core, struct job *job)
+{
+    struct mz_unit *first = job->units[0], *last = job->units[job->n - 1];
+    uint64_t other;
+
+    mz_unit_span(first, &job->lo, &other);
+    mz_unit_span(last, &other, &job->hi);
+    if (!core->ahead || core->limit_bytes || core->engine->ops->trap)
+        return;
+    uint64_t lo = reach(first, -1, job->lo, false), hi = reach(last, 1, job->hi, false);
+    if (!mz_room_for(core, job->lo - lo + hi - job->hi))
+        return;
+    job->lo = reach(first, -1, job->lo, true);
+    job->hi = reach(last, 1, job->hi, true);
+}
+
 /* Makes a job of the unit and the neighbours that fit into one request. */
 static void job_fill(struct mz_core *core, struct job *job, struct mz_unit *unit)
 {
@@ -152,6 +214,7 @@ static void job_fill(struct mz_core *core, struct job *job, struct mz_unit *unit
             !mz_room_for(core, mz_unit_span_bytes(after)))
             break;
     }
+    job_span(core, job);
 }
 
 static struct mz_unit *pick(struct mz_core *core, enum path path, bool wanted)
@@ -223,11 +286,7 @@ static int commit_span(struct mz_region *region, uint64_t lo, uint64_t hi)
 
 static int job_commit(const struct job *job)
 {
-    uint64_t lo, hi, lo_last, hi_last;
-
-    mz_unit_span(job->units[0], &lo, &hi);
-    mz_unit_span(job->units[job->n - 1], &lo_last, &hi_last);
-    return commit_span(job->units[0]->tensor->region, lo, hi_last);
+    return commit_span(job->units[0]->tensor->region, job->lo, job->hi);
 }
 
 /* Direct I/O into place: begins and ends at whole blocks of the file, if these lie within pages of the job's own. */

@@ -48,6 +48,7 @@ struct mz_unit {
     uint8_t copies;           /* MZ_COPY_* */
     bool wanted;              /* stands in the queue of what the gate waits for */
     bool cleaning;            /* a copy is being written while it stays in memory: no writer may start */
+    bool early;               /* evicted, but its memory was committed with a neighbour's, as one huge page */
     bool lossy;               /* its bytes passed through a lossy codec since they were written */
     bool hashed;              /* hash is valid */
     bool adopted;             /* read by the pass that gave the order */
@@ -145,6 +146,7 @@ struct mz_core {
     bool ahead;                /* bring everything back, not only what is wanted */
     bool ahead_blocked;        /* ... but limit or headroom allow no more */
     uint32_t cursor;           /* nothing before this rank is evicted and of use to ahead */
+    uint32_t n_early;          /* units with that flag */
     uint32_t n_evicted, n_moving; /* units in those states (moving: evicting, restoring, cleaning) */
     uint32_t n_workers;
     pthread_t workers[8];
@@ -190,6 +192,8 @@ uint64_t mz_unit_stored_bytes(const struct mz_unit *unit);
 void *mz_unit_address(const struct mz_unit *unit);
 /* Moves it to another state, keeping the counts of core; asserts that the diagram has this arrow. */
 void mz_unit_move(struct mz_unit *unit, enum mz_state to);
+/* Notes that an evicted unit's memory is, or is no longer, committed early; the ledger counts it meanwhile. */
+void mz_unit_early(struct mz_unit *unit, bool early);
 /* Forgets copies and frees what they took. */
 void mz_unit_void(struct mz_unit *unit, unsigned copies);
 /* "blk.3.ffn_up.weight[2]" in a buffer of the caller. */
@@ -197,6 +201,9 @@ const char *mz_unit_name(const struct mz_unit *unit, char *buf, size_t size);
 /* Cuts a tensor; all its units are empty. -ENOMEM. */
 int mz_tensor_cut(struct mz_tensor *tensor);
 void mz_tensor_free(struct mz_tensor *tensor);
+
+/* ---- region.c; lock held */
+uint32_t mz_region_index(const struct mz_region *region, const struct mz_tensor *tensor); /* its place among the tensors */
 
 /* ---- order.c; lock held */
 void mz_order_changed(struct mz_core *core);          /* units came or went */

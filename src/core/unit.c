@@ -16,7 +16,7 @@
  *   EMPTY      no memory, no copies; reads as zeros.
  *   RESIDENT   memory holds the bytes last written; each copy in `copies` equals them.
  *   EVICTING   as resident, but nobody may pin it: a copy is being made or the memory is being released.
- *   EVICTED    at least one valid copy; the memory is released.
+ *   EVICTED    at least one valid copy; the memory is released (or, early, committed again with a neighbour's).
  *   RESTORING  as evicted, with memory that is not valid yet; at least one I/O or decode owns it.
  *   LOST       no copy could be read; every pin fails; reads give 0xFF.
  * Only RESIDENT and EMPTY units are pinned. */
@@ -227,6 +227,8 @@ void mz_unit_move(struct mz_unit *unit, enum mz_state to)
     unit_check(unit);
     core->n_evicted += (uint32_t)(to == MZ_EVICTED) - (uint32_t)(from == MZ_EVICTED);
     core->n_moving += (uint32_t)moving(to) - (uint32_t)moving(from);
+    if (unit->early)
+        mz_unit_early(unit, false);
     if (holds_memory(to) && !holds_memory(from)) {
         core->unit_bytes += mz_unit_span_bytes(unit);
         mz_room_took(core);
@@ -236,6 +238,22 @@ void mz_unit_move(struct mz_unit *unit, enum mz_state to)
     if (to == MZ_EVICTED && unit->order < core->cursor)
         core->cursor = unit->order;
     pthread_cond_broadcast(&core->changed);
+}
+
+void mz_unit_early(struct mz_unit *unit, bool early)
+{
+    struct mz_core *core = unit->tensor->region->core;
+
+    assert(unit->early != early && (!early || unit->state == MZ_EVICTED));
+    unit->early = early;
+    if (early) {
+        core->n_early++;
+        core->unit_bytes += mz_unit_span_bytes(unit);
+        mz_room_took(core);
+    } else {
+        core->n_early--;
+        core->unit_bytes -= mz_unit_span_bytes(unit);
+    }
 }
 
 void mz_unit_void(struct mz_unit *unit, unsigned copies)

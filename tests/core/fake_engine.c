@@ -131,23 +131,26 @@ static uint64_t fake_cut(struct mz_engine *engine, const struct mz_form *form)
     return GRANULE;
 }
 
+#define FAKE_OPS(with_trap)                                                                                  \
+    {                                                                                                        \
+        .name = "fake",                                                                                      \
+        .traits = {.granule_bytes = GRANULE, .cpu_visible = true, .zero_filled = true, .contiguous = true},  \
+        .reserve = fake_reserve, .unreserve = fake_unreserve, .base = fake_base, .commit = fake_commit,      \
+        .release = fake_release, .counted = fake_counted, .place = fake_place,                               \
+        .place_done = fake_place_done, .trap = with_trap, .pack = fake_pack, .form_cut_bytes = fake_cut,     \
+    }
+
 struct mz_engine *fake_engine(void)
 {
-    static const struct mz_engine_ops ops = {
-        .name = "fake",
-        .traits = {.granule_bytes = GRANULE, .cpu_visible = true, .zero_filled = true, .contiguous = true},
-        .reserve = fake_reserve,
-        .unreserve = fake_unreserve,
-        .base = fake_base,
-        .commit = fake_commit,
-        .release = fake_release,
-        .counted = fake_counted,
-        .place = fake_place,
-        .place_done = fake_place_done,
-        .trap = fake_trap,
-        .pack = fake_pack,
-        .form_cut_bytes = fake_cut,
-    };
+    static const struct mz_engine_ops ops = FAKE_OPS(fake_trap);
+    static struct mz_engine engine = {.ops = &ops};
+
+    return &engine;
+}
+
+struct mz_engine *fake_engine_without_traps(void)
+{
+    static const struct mz_engine_ops ops = FAKE_OPS(NULL);
     static struct mz_engine engine = {.ops = &ops};
 
     return &engine;

@@ -7,6 +7,9 @@
 /* The one instance; it has no state. Evicted memory traps when touched. */
 struct mz_engine *fake_engine(void);
 
+/* The same without traps: core then commits whole huge pages, as with a release build's engine. */
+struct mz_engine *fake_engine_without_traps(void);
+
 /* The packed form. */
 const struct mz_form *fake_form(void);
 

@@ -132,7 +132,7 @@ static void add_caches(struct model *model)
     }
 }
 
-void model_make(struct model *model, bool origin, bool packed)
+void model_make_on(struct model *model, struct mz_engine *engine, bool origin, bool packed)
 {
     uint8_t *buffer = malloc(MODEL_WEIGHT_BYTES);
     /* Not in /tmp: the swap file is refused on tmpfs. */
@@ -142,7 +142,7 @@ void model_make(struct model *model, bool origin, bool packed)
     assert_non_null(mkdtemp(model->folder));
     snprintf(model->file, sizeof(model->file), "%s/weights", model->folder);
     make_file(model);
-    struct mz_core_config config = {.engine = fake_engine(), .swap_folder = model->folder, .workers = 3};
+    struct mz_core_config config = {.engine = engine, .swap_folder = model->folder, .workers = 3};
     assert_int_equal(mz_core_create(&config, &model->core), 0);
     assert_int_equal(mz_region_create(model->core, 2 * MODEL_LAYERS * MODEL_WEIGHT_BYTES, MZ_KIND_WEIGHT,
                                       &model->weights), 0);
@@ -152,6 +152,11 @@ void model_make(struct model *model, bool origin, bool packed)
     add_weights(model, origin, packed, buffer);
     add_caches(model);
     free(buffer);
+}
+
+void model_make(struct model *model, bool origin, bool packed)
+{
+    model_make_on(model, fake_engine(), origin, packed);
 }
 
 void model_free(struct model *model)

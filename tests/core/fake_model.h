@@ -22,6 +22,9 @@ struct model {
 
 /* `origin`: weights know their file; `packed`: they are stored in the packed form. Aborts the test on failure. */
 void model_make(struct model *model, bool origin, bool packed);
+
+/* The same on an engine of the caller's choice (model_make: with traps). */
+void model_make_on(struct model *model, struct mz_engine *engine, bool origin, bool packed);
 void model_free(struct model *model);
 
 /* Writes chunk `chunk` of all caches with fp16 numbers made from the seed (never 0). */

@@ -5,9 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "fake_engine.h"
 #include "fake_model.h"
 #include "os/fault.h"
 
@@ -207,6 +209,30 @@ static void scratch_goes_first_but_not_what_is_kept(void **state)
     model_free(&model);
 }
 
+/* While all comes back, whole huge pages are committed, with memory of units whose turn has not come. */
+static void early_memory_is_given_back(void **state)
+{
+    (void)state;
+    struct model model;
+    model_make_on(&model, fake_engine_without_traps(), true, false);
+    model_write_chunk(&model, 0, 3);
+    assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(mz_core_evict_to(model.core, 0, "test", NULL), 0);
+        struct mz_core_status status = model_status(&model);
+        assert_int_equal(status.kind[MZ_KIND_WEIGHT].counted_bytes + status.kind[MZ_KIND_KV].counted_bytes, 0);
+        assert_int_equal(status.ledger_bytes - status.bounce_bytes, status.kind[MZ_KIND_SCRATCH].total_bytes);
+        mz_fault_slow_reads(10);
+        assert_int_equal(mz_core_restore(model.core, false), 0);
+        while (model_count(&model, MZ_KIND_WEIGHT, "resident") < 1 + (uint32_t)i)
+            usleep(1000);
+        mz_core_restore_stop(model.core);
+        mz_fault_slow_reads(0);
+    }
+    assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    model_free(&model);
+}
+
 static void more_than_there_is(void **state)
 {
     (void)state;
@@ -250,6 +276,7 @@ int main(void)
         cmocka_unit_test(sunk_images_are_not_written_again),
         cmocka_unit_test(never_written_costs_nothing),
         cmocka_unit_test(scratch_goes_first_but_not_what_is_kept),
+        cmocka_unit_test(early_memory_is_given_back),
         cmocka_unit_test(more_than_there_is),
         cmocka_unit_test(failing_writes_leave_kv_in_memory),
     };

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "fake_engine.h"
 #include "fake_model.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -91,13 +92,13 @@ static void *reader(void *arg)
     return NULL;
 }
 
-static void stress_with(const char *kv, bool origin, bool packed, bool limits)
+static void stress_with(struct mz_engine *engine, const char *kv, bool origin, bool packed, bool limits)
 {
     struct stress stress = {.limits = limits};
     pthread_t threads[3];
     uint32_t random = seed;
 
-    model_make(&stress.model, origin, packed);
+    model_make_on(&stress.model, engine, origin, packed);
     assert_int_equal(mz_core_option_set(stress.model.core, "kv", kv), 0);
     model_write_chunk(&stress.model, 0, 1);
     assert_int_equal(pthread_create(&threads[0], NULL, evictor, &stress), 0);
@@ -121,25 +122,31 @@ static void stress_with(const char *kv, bool origin, bool packed, bool limits)
 static void exact(void **state)
 {
     (void)state;
-    stress_with("exact", true, false, false);
+    stress_with(fake_engine(), "exact", true, false, false);
 }
 
 static void stacked(void **state)
 {
     (void)state;
-    stress_with("q8", true, false, false);
+    stress_with(fake_engine(), "q8", true, false, false);
 }
 
 static void packed(void **state)
 {
     (void)state;
-    stress_with("q8", false, true, false);
+    stress_with(fake_engine(), "q8", false, true, false);
 }
 
 static void limited(void **state)
 {
     (void)state;
-    stress_with("exact", true, false, true);
+    stress_with(fake_engine(), "exact", true, false, true);
+}
+
+static void whole_huge_pages(void **state)
+{
+    (void)state;
+    stress_with(fake_engine_without_traps(), "q8", true, false, true);
 }
 
 int main(int argc, char **argv)
@@ -149,6 +156,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(stacked),
         cmocka_unit_test(packed),
         cmocka_unit_test(limited),
+        cmocka_unit_test(whole_huge_pages),
     };
     if (argc > 1)
         seed = (uint32_t)atoi(argv[1]);
