@@ -35,7 +35,8 @@ struct world {
     bool mmap, half; /* how the models are loaded */
     int threads;
     uint32_t seed;
-    bool brief;                      /* fewer disturbances */
+    bool brief;    /* fewer disturbances */
+    bool may_fail; /* a call may fail (faults are injected); what was computed before must be right */
     struct llama_adapter_lora *lora; /* of the model, or NULL; freed with it */
 };
 
@@ -77,6 +78,8 @@ void world_close(struct world *world);
 void log_add(struct log *log, const char *name, const void *bytes, size_t n);
 /* 0 when equal; otherwise prints the first difference. */
 int log_compare(const struct log *a, const struct log *b, const char *what);
+/* The same for as much as both have. */
+int log_compare_begin(const struct log *a, const struct log *b, const char *what);
 void log_free(struct log *log);
 
 /* Evicts, in the runs that do. */
