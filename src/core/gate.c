@@ -52,6 +52,7 @@ static void wait_begin(struct wait *wait, struct mz_core *core, mz_abort_fn abor
 
     *wait = (struct wait){.core = core, .abort = abort, .user = user, .since_ns = now, .starved_ns = now};
     core->gate_waits++;
+    core->starved = false; /* of an earlier wait */
 }
 
 static void wait_end(struct wait *wait)

@@ -257,7 +257,6 @@ static bool job_pick(struct worker *worker, struct job *job)
     }
     if (picked)
         return picked > 0;
-    core->starved = false;
     picked = job_pick_from(worker, job, false);
     if (picked < 0) {
         core->ahead_blocked = true;
@@ -407,6 +406,7 @@ static void unit_arrived(struct mz_unit *unit)
     struct mz_core *core = unit->tensor->region->core;
 
     pthread_mutex_lock(&core->lock);
+    core->starved = false;
     if (path_of(unit) == PATH_STACK) {
         core->decoded_bytes += mz_unit_bytes(unit);
         mz_unit_move(unit, MZ_RESIDENT);

@@ -135,7 +135,7 @@ struct mz_core {
     atomic_uint cut_wanted;    /* evictions that wait for pins to fall; read without the lock */
     uint32_t evict_waiting;    /* gates let them through before they pin again */
     bool gate_busy;            /* a graph waits for missing units: one at a time, so that two cannot starve */
-    bool starved;              /* what a gate waits for found no room */
+    bool starved;              /* what a gate waits for found no room, and nothing has come back since */
     uint32_t graphs;           /* between enter and leave */
     uint32_t held;             /* pins in total */
     uint32_t position;         /* order of the unit pinned last */
