@@ -36,6 +36,7 @@ static const int64_t group_rows_tried[] = {8, 16, 32, 64};
 
 /* One extra buffer type of the CPU device. */
 struct kernel {
+    ggml_backend_buffer_t probe;       /* never freed: the copy may refer to its context; fixed */
     struct ggml_backend_buffer buffer; /* copy of the probe's struct: type and functions; fixed */
     int16_t group_rows[GGML_TYPE_COUNT]
                       [2]; /* by type and dimensions (2, 3): 0 not tried, -1 whole only; lock */
@@ -66,12 +67,12 @@ static struct mz_kernels *kernels_of(struct mz_engine *engine)
 
 static void add_kernel(struct mz_kernels *kernels, ggml_backend_buffer_type_t buft)
 {
-    /* Never freed: the copied struct may refer to its context. */
     ggml_backend_buffer_t probe = ggml_backend_buft_alloc_buffer(buft, 4096);
 
     if (!probe)
         return;
     struct kernel *kernel = &kernels->kernel[kernels->n++];
+    kernel->probe = probe;
     kernel->buffer = *probe;
     kernel->buffer.size = SIZE_MAX;
 }
