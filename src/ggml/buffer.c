@@ -253,9 +253,11 @@ static void mz_buffer_set_tensor(ggml_backend_buffer_t ggml, struct ggml_tensor 
     int err = ready_to_move_bytes(buffer);
     struct mz_record *record = mz_record_of(tensor);
 
-    if (!err && is_first_whole(record, tensor, offset, size)) {
+    if (!err && is_first_whole(record, tensor, offset, size))
         err = load(buffer, record, tensor, data);
-    } else if (!err) {
+    else if (!err)
+        err = -EBUSY;
+    if (err == -EBUSY) { /* it has content already, perhaps a part of it */
         err = make_writable(record);
         if (!err)
             err = mz_region_write(buffer->region, offset_of(buffer, tensor) + offset, data, size);
