@@ -246,6 +246,18 @@ static void mz_buffer_memset_tensor(ggml_backend_buffer_t ggml, struct ggml_tens
     complain(buffer, "fill", tensor, err, true);
 }
 
+/* A weight's first and whole content is loaded. What has content already, perhaps in part, is written over. */
+static int put(struct mz_buffer *buffer, struct mz_record *record, struct ggml_tensor *tensor, const void *data,
+               size_t offset, size_t size)
+{
+    int err = is_first_whole(record, tensor, offset, size) ? load(buffer, record, tensor, data) : -EBUSY;
+
+    if (err != -EBUSY)
+        return err;
+    err = make_writable(record);
+    return err ? err : mz_region_write(buffer->region, offset_of(buffer, tensor) + offset, data, size);
+}
+
 static void mz_buffer_set_tensor(ggml_backend_buffer_t ggml, struct ggml_tensor *tensor, const void *data,
                                  size_t offset, size_t size)
 {
@@ -253,15 +265,8 @@ static void mz_buffer_set_tensor(ggml_backend_buffer_t ggml, struct ggml_tensor 
     int err = ready_to_move_bytes(buffer);
     struct mz_record *record = mz_record_of(tensor);
 
-    if (!err && is_first_whole(record, tensor, offset, size))
-        err = load(buffer, record, tensor, data);
-    else if (!err)
-        err = -EBUSY;
-    if (err == -EBUSY) { /* it has content already, perhaps a part of it */
-        err = make_writable(record);
-        if (!err)
-            err = mz_region_write(buffer->region, offset_of(buffer, tensor) + offset, data, size);
-    }
+    if (!err)
+        err = put(buffer, record, tensor, data, offset, size);
     complain(buffer, "write", tensor, err, true);
 }
 
