@@ -190,6 +190,8 @@ void mz_unit_span(const struct mz_unit *unit, uint64_t *ret_lo, uint64_t *ret_hi
 /* Size of its extent in the store. */
 uint64_t mz_unit_stored_bytes(const struct mz_unit *unit);
 void *mz_unit_address(const struct mz_unit *unit);
+/* Whether units in the state count as memory: resident, or in motion. */
+bool mz_state_holds_memory(unsigned state);
 /* Moves it to another state, keeping the counts of core; asserts that the diagram has this arrow. */
 void mz_unit_move(struct mz_unit *unit, enum mz_state to);
 /* Notes that an evicted unit's memory is, or is no longer, committed early; the ledger counts it meanwhile. */

@@ -3,11 +3,6 @@
 
 #include "core/state.h"
 
-static bool in_memory(unsigned state)
-{
-    return state == MZ_RESIDENT || state == MZ_EVICTING || state == MZ_RESTORING;
-}
-
 void mz_core_totals(const struct mz_core *core, uint64_t *ret_total, uint64_t *ret_remaining, uint64_t *ret_floor)
 {
     uint64_t total = 0, remaining = mz_stack_memory_bytes(core->stack), floor = 0;
@@ -18,7 +13,7 @@ void mz_core_totals(const struct mz_core *core, uint64_t *ret_total, uint64_t *r
             for (uint32_t u = 0; u < tensor->n; u++) {
                 uint64_t bytes = mz_unit_bytes(&tensor->units[u]);
                 total += tensor->units[u].state == MZ_EMPTY ? 0 : bytes;
-                remaining += in_memory(tensor->units[u].state) ? bytes : 0;
+                remaining += mz_state_holds_memory(tensor->units[u].state) ? bytes : 0;
                 floor += tensor->fixed && tensor->units[u].state != MZ_EMPTY ? bytes : 0;
             }
         }
@@ -37,7 +32,7 @@ static void add_unit(const struct mz_unit *unit, struct mz_kind_status *kind)
         return;
     }
     kind->total_bytes += bytes;
-    if (in_memory(unit->state))
+    if (mz_state_holds_memory(unit->state))
         kind->resident_bytes += bytes;
     else if (unit->state == MZ_LOST)
         kind->lost_bytes += bytes;

@@ -207,7 +207,7 @@ static void unit_check(const struct mz_unit *unit)
     assert(unit->writers <= unit->pins);
 }
 
-static bool holds_memory(unsigned state)
+bool mz_state_holds_memory(unsigned state)
 {
     return state == MZ_RESIDENT || state == MZ_EVICTING || state == MZ_RESTORING;
 }
@@ -231,10 +231,10 @@ void mz_unit_move(struct mz_unit *unit, enum mz_state to)
     core->n_moving += (uint32_t)moving(to) - (uint32_t)moving(from);
     if (unit->early)
         mz_unit_early(unit, false);
-    if (holds_memory(to) && !holds_memory(from)) {
+    if (mz_state_holds_memory(to) && !mz_state_holds_memory(from)) {
         core->unit_bytes += mz_unit_span_bytes(unit);
         mz_room_took(core);
-    } else if (!holds_memory(to) && holds_memory(from)) {
+    } else if (!mz_state_holds_memory(to) && mz_state_holds_memory(from)) {
         core->unit_bytes -= mz_unit_span_bytes(unit);
     }
     if (to == MZ_EVICTED && unit->order < core->cursor)
