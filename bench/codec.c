@@ -1,15 +1,15 @@
-/*
- * bench_codec: what each codec costs on one core, per instruction set, as the JSON array `swap.codecs`.
+// clang-format off
+/* bench_codec: what each codec costs on one core, per instruction set, as the JSON array `swap.codecs`.
  *
- *   encode_gbps, decode_gbps   plain (fp16) bytes a second, source in cache, destination recycled; hash
- * included fresh_gbps                 decoding into huge pages that were never touched copy_gbps a plain copy
- * of the same bytes into such pages: what fresh_gbps is measured against saved                      share of
- * the plain bytes that the image does not need
+ *   encode_gbps, decode_gbps   plain (fp16) bytes a second, source in cache, destination recycled; hash included
+ *   fresh_gbps                 decoding into huge pages that were never touched
+ *   copy_gbps                  a plain copy of the same bytes into such pages: what fresh_gbps is measured against
+ *   saved                      share of the plain bytes that the image does not need
  *
  * All are medians; n and spread (slowest / fastest of decode_gbps) stand beside them.
  *
- *   bench_codec [--chunk-kib N] [--fresh-mib N] [--runs N]
- */
+ *   bench_codec [--chunk-kib N] [--fresh-mib N] [--runs N] */
+// clang-format on
 #include "codec/codec.h"
 
 #include <stdio.h>

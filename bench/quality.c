@@ -1,5 +1,5 @@
-/* bench_quality: what evicting and restoring KV costs in quality, on a real model and a long text. JSON
- * lines.
+// clang-format off
+/* bench_quality: what evicting and restoring KV costs in quality, on a real model and a long text. JSON lines.
  *
  *   bench_quality --plugin LIBGGML-MZ.SO --model FILE.GGUF --text FILE [OPTION...]
  *
@@ -9,10 +9,12 @@
  *   --windows N                    of so many tokens each are taken from the text, as far as it goes (8)
  *   --threads N, --swa-full
  *
- * Each window is decoded once without any eviction, and once for each variant. Scored are the tokens behind
- * the evicted context: ppl, ppl_ref   perplexity, and that of the first pass kld            mean divergence
- * of the variant's distribution from the first pass's, in nats greedy_agree   share of tokens of which both
- * find the same one likeliest lossy_share    share of the evicted KV that passed through a lossy codec */
+ * Each window is decoded once without any eviction, and once for each variant. Scored are the tokens behind the evicted context:
+ *   ppl, ppl_ref   perplexity, and that of the first pass
+ *   kld            mean divergence of the variant's distribution from the first pass's, in nats
+ *   greedy_agree   share of tokens of which both find the same one likeliest
+ *   lossy_share    share of the evicted KV that passed through a lossy codec */
+// clang-format on
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

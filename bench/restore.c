@@ -1,24 +1,26 @@
-/* bench_restore: evicting and restoring a model in this process, measured. JSON lines, one for each point, as
- * soon as it is known.
+// clang-format off
+/* bench_restore: evicting and restoring a model in this process, measured. JSON lines, one for each point, as soon as it is known.
  *
  *   bench_restore --what WHAT --plugin LIBGGML-MZ.SO --model FILE.GGUF [OPTION...]
  *
- *   WHAT           restore       time to first token at each level and in each mode of overlap, beside its
- * limits orders        which layers leave first paths         the two ways back, one after the other and at
- * once evict         time and memory of evicting stream        generating with a model that is larger than
- * its limit longctx       stock llama.cpp beside the plugin over a long context, nothing evicted slot-restore
- * stock: state saved to a file, program ended, started again cold          started again and the whole prompt
- * computed: by the plugin and by stock
+ *   WHAT           restore       time to first token at each level and in each mode of overlap, beside its limits
+ *                  orders        which layers leave first
+ *                  paths         the two ways back, one after the other and at once
+ *                  evict         time and memory of evicting
+ *                  stream        generating with a model that is larger than its limit
+ *                  longctx       stock llama.cpp beside the plugin over a long context, nothing evicted
+ *                  slot-restore  stock: state saved to a file, program ended, started again
+ *                  cold          started again and the whole prompt computed: by the plugin and by stock
  *   --shape, --type NAME         how the points call the model
  *   --tokens N                   length of the context, a multiple of 512 (2048)
  *   --levels A,B,...             percent remaining (0,50)
  *   --runs N                     of everything; medians count (5)
  *   --threads N                  (2)
  *   --kv exact|q8                how KV is kept (exact)
- *   --folder DIR                 where the plugin's swap file lies, for measuring that storage (the cache
- * folder)
+ *   --folder DIR                 where the plugin's swap file lies, for measuring that storage (the cache folder)
  *   --limit N                    stream: percent of the total (40)
  *   --swa-full                   whole caches for layers with sliding windows */
+// clang-format on
 #include "restore.h"
 
 #include <stdarg.h>
