@@ -245,10 +245,12 @@ int mz_bounce_grow(struct mz_core *core, struct mz_bounce *bounce, uint64_t byte
 void mz_bounce_free(struct mz_core *core, struct mz_bounce *bounce);
 const char *mz_unit_where(const struct mz_unit *unit); /* the file or folder of its copy, for messages */
 
-/* ---- evict.c */
+/* ---- evict_input.c */
 /* Buffers of a plan over all units, before pressure comes. evict_turn and lock held. -ENOMEM. */
 int mz_evict_reserve(struct mz_core *core);
-/* Gives back the memory of scratch that no graph needs, at most `bytes`; what the page tables lost. */
+
+/* ---- evict_release.c */
+/* Gives back the memory of scratch that no graph needs, at most `bytes`; what the page tables lost. Lock held. */
 uint64_t mz_evict_scratch(struct mz_core *core, uint64_t bytes);
 /* Releases the memory of a unit in state evicting that has a copy; ends evicted, or resident on failure. Drops and takes the
  * lock. Adds what the page tables lost to *freed. */
@@ -260,11 +262,15 @@ void mz_unit_settle(struct mz_unit *unit);
 /* Settled unit in memory: makes a copy if it has none, then releases. Drops and takes the lock. */
 int mz_unit_evict(struct mz_unit *unit, uint64_t *freed);
 
-/* ---- restore.c */
+/* ---- restore_work.c */
 int mz_restore_start(struct mz_core *core, uint32_t workers);
 void mz_restore_stop(struct mz_core *core);
 void mz_restore_kick(struct mz_core *core);           /* lock held: something to do for workers */
+
+/* ---- restore_pick.c */
 void mz_restore_want(struct mz_unit *unit);           /* lock held: the gate waits for it */
+
+/* ---- restore.c */
 void mz_restore_commit_all(struct mz_core *core);     /* backs all that is evicted with memory, for the ablations */
 
 /* ---- profile_use.c */
