@@ -116,7 +116,7 @@ static int peek(struct mz_core *core, struct mz_unit *unit)
     pthread_mutex_lock(&core->lock);
     bool evicted = unit->state == MZ_EVICTED, packed = unit->state == MZ_RESIDENT && unit->tensor->form;
     if (evicted)
-        mz_unit_move(unit, MZ_RESTORING);
+        mz_unit_take_aside(unit);
     unit->pins += packed;
     core->held += packed;
     pthread_mutex_unlock(&core->lock);
@@ -128,7 +128,7 @@ static int peek(struct mz_core *core, struct mz_unit *unit)
         say_unreadable(unit, err);
     pthread_mutex_lock(&core->lock);
     if (evicted)
-        mz_unit_move(unit, lost ? MZ_LOST : MZ_EVICTED);
+        mz_unit_put_back(unit, lost ? MZ_LOST : MZ_EVICTED);
     unit->pins -= packed;
     core->held -= packed;
     pthread_cond_broadcast(&core->changed);
@@ -228,26 +228,18 @@ static void gap_at(const struct mz_region *region, uint32_t i, uint64_t offset, 
 static struct mz_unit *unit_at(struct mz_region *region, uint64_t offset, uint64_t *ret_end, bool *ret_padding)
 {
     struct mz_unit *unit = NULL;
-    uint32_t first, end, lo = 0;
+    uint32_t first, end, next;
 
     pthread_mutex_lock(&region->core->lock);
-    *ret_end = region->bytes;
-    for (uint32_t hi = region->n; lo < hi && !unit;) {
-        uint32_t mid = (lo + hi) / 2;
-        struct mz_tensor *tensor = region->tensors[mid];
-        if (offset < tensor->offset) {
-            *ret_end = tensor->offset;
-            hi = mid;
-        } else if (offset >= tensor->offset + tensor->bytes) {
-            lo = mid + 1;
-        } else {
-            mz_tensor_range(tensor, offset - tensor->offset, 1, &first, &end);
-            unit = &tensor->units[first];
-            *ret_end = mz_unit_offset(unit) + mz_unit_bytes(unit);
-        }
+    struct mz_tensor *tensor = mz_region_at(region, offset, &next);
+    if (tensor) {
+        mz_tensor_range(tensor, offset - tensor->offset, 1, &first, &end);
+        unit = &tensor->units[first];
+        *ret_end = mz_unit_offset(unit) + mz_unit_bytes(unit);
+    } else {
+        *ret_end = next < region->n ? region->tensors[next]->offset : region->bytes;
+        gap_at(region, next, offset, ret_end, ret_padding);
     }
-    if (!unit)
-        gap_at(region, lo, offset, ret_end, ret_padding);
     pthread_mutex_unlock(&region->core->lock);
     return unit;
 }

@@ -35,7 +35,10 @@ static uint32_t group_take(struct mz_core *core, struct group *group, uint32_t a
         struct mz_unit *unit = core->plan_from[core->plan_steps[at].unit];
         if (!still_fits(unit, group->action))
             continue;
-        mz_unit_move(unit, group->action == MZ_SINK ? MZ_RESTORING : MZ_EVICTING);
+        if (group->action == MZ_SINK)
+            mz_unit_take_aside(unit);
+        else
+            mz_unit_move(unit, MZ_EVICTING);
         group->errs[group->n] = 0;
         group->units[group->n++] = unit;
     }
@@ -90,7 +93,10 @@ static uint32_t group_note(struct mz_eviction *eviction, struct group *group)
             eviction->err = group->errs[i];
             eviction->no_stack = eviction->no_stack || group->action == MZ_STACK;
             eviction->no_store = eviction->no_store || group->action != MZ_STACK;
-            mz_unit_move(unit, group->action == MZ_SINK ? MZ_EVICTED : MZ_RESIDENT);
+            if (group->action == MZ_SINK)
+                mz_unit_put_back(unit, MZ_EVICTED);
+            else
+                mz_unit_move(unit, MZ_RESIDENT);
             continue;
         }
         if (group->action == MZ_STORE) {
@@ -110,7 +116,7 @@ static uint32_t group_note(struct mz_eviction *eviction, struct group *group)
             unit->copies |= MZ_COPY_STORE;
             eviction->report.to_store_bytes += unit->slot.bytes;
             mz_unit_void(unit, MZ_COPY_STACK);
-            mz_unit_move(unit, MZ_EVICTED);
+            mz_unit_put_back(unit, MZ_EVICTED);
             sunk++;
             continue;
         }

@@ -169,20 +169,21 @@ uint32_t mz_region_index(const struct mz_region *region, const struct mz_tensor 
     return tensor_after(region, tensor->offset) - 1;
 }
 
-static struct mz_tensor *tensor_at(const struct mz_region *region, uint64_t offset)
+struct mz_tensor *mz_region_at(const struct mz_region *region, uint64_t offset, uint32_t *ret_next)
 {
     uint32_t i = tensor_after(region, offset);
+    struct mz_tensor *tensor = i > 0 ? region->tensors[i - 1] : NULL;
 
-    if (i == 0)
-        return NULL;
-    struct mz_tensor *tensor = region->tensors[i - 1];
-    return offset < tensor->offset + tensor->bytes ? tensor : NULL;
+    *ret_next = i;
+    return tensor && offset < tensor->offset + tensor->bytes ? tensor : NULL;
 }
 
 struct mz_tensor *mz_region_find(struct mz_region *region, uint64_t offset)
 {
+    uint32_t next;
+
     pthread_mutex_lock(&region->core->lock);
-    struct mz_tensor *tensor = tensor_at(region, offset);
+    struct mz_tensor *tensor = mz_region_at(region, offset, &next);
     pthread_mutex_unlock(&region->core->lock);
     return tensor;
 }
@@ -311,8 +312,8 @@ int mz_region_add(struct mz_region *region, const struct mz_tensor_desc *desc, s
     pthread_mutex_lock(&region->core->evict_turn);
     pthread_mutex_lock(&region->core->lock);
     int err = 0;
-    uint32_t i = tensor_after(region, desc->offset);
-    struct mz_tensor *tensor = tensor_at(region, desc->offset);
+    uint32_t i;
+    struct mz_tensor *tensor = mz_region_at(region, desc->offset, &i);
     if (tensor) {
         if (desc->offset + desc->bytes > tensor->offset + tensor->bytes)
             err = -EBUSY;
@@ -347,10 +348,10 @@ int mz_tensor_shift(struct mz_tensor *tensor, uint64_t shift)
 
     pthread_mutex_lock(&core->evict_turn);
     pthread_mutex_lock(&core->lock);
-    uint32_t i = tensor_after(region, tensor->offset), before = tensor->n;
+    uint32_t i = mz_region_index(region, tensor), before = tensor->n;
     uint64_t end = tensor->offset + shift + tensor->bytes;
     bool fits = shift < region->bytes && end <= region->bytes;
-    int err = !fits || (i < region->n && end > region->tensors[i]->offset) ? -ERANGE : 0;
+    int err = !fits || (i + 1 < region->n && end > region->tensors[i + 1]->offset) ? -ERANGE : 0;
     for (uint32_t u = 0; u < tensor->n && !err; u++)
         err = tensor->units[u].state != MZ_EMPTY || tensor->units[u].pins ? -EBUSY : 0;
     if (!err)
@@ -362,7 +363,7 @@ int mz_tensor_shift(struct mz_tensor *tensor, uint64_t shift)
         if (err)
             tensor->offset -= shift;
         core->n_units += tensor->n - before;
-        place_spans_around(region, i - 1);
+        place_spans_around(region, i);
         mz_order_changed(core);
     }
     pthread_mutex_unlock(&core->lock);

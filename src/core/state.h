@@ -49,6 +49,7 @@ struct mz_unit {
     bool wanted;              /* stands in the queue of what the gate waits for */
     bool cleaning;            /* a copy is being written while it stays in memory: no writer may start */
     bool early;               /* evicted, but its memory was committed with a neighbour's, as one huge page */
+    bool aside;               /* restoring, but to elsewhere: its own memory is left as it is */
     bool lossy;               /* its bytes passed through a lossy codec since they were written */
     bool hashed;              /* hash is valid */
     bool adopted;             /* read by the pass that gave the order */
@@ -190,10 +191,13 @@ void mz_unit_span(const struct mz_unit *unit, uint64_t *ret_lo, uint64_t *ret_hi
 /* Size of its extent in the store. */
 uint64_t mz_unit_stored_bytes(const struct mz_unit *unit);
 void *mz_unit_address(const struct mz_unit *unit);
-/* Whether units in the state count as memory: resident, or in motion. */
-bool mz_state_holds_memory(unsigned state);
+/* Whether the unit counts as memory: resident, or in motion and not aside. */
+bool mz_unit_holds_memory(const struct mz_unit *unit);
 /* Moves it to another state, keeping the counts of core; asserts that the diagram has this arrow. */
 void mz_unit_move(struct mz_unit *unit, enum mz_state to);
+/* Puts an evicted unit in motion while its copies are read to elsewhere, and ends that: evicted again, or lost. */
+void mz_unit_take_aside(struct mz_unit *unit);
+void mz_unit_put_back(struct mz_unit *unit, enum mz_state to);
 /* Notes that an evicted unit's memory is, or is no longer, committed early; the ledger counts it meanwhile. */
 void mz_unit_early(struct mz_unit *unit, bool early);
 /* Forgets copies and frees what they took. */
@@ -206,6 +210,8 @@ void mz_tensor_free(struct mz_tensor *tensor);
 
 /* ---- region.c; lock held */
 uint32_t mz_region_index(const struct mz_region *region, const struct mz_tensor *tensor); /* its place among the tensors */
+/* The tensor that holds the byte at `offset`, or NULL; the place of the first that begins behind it. */
+struct mz_tensor *mz_region_at(const struct mz_region *region, uint64_t offset, uint32_t *ret_next);
 
 /* ---- order.c; lock held */
 void mz_order_changed(struct mz_core *core);          /* units came or went */

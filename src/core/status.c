@@ -13,7 +13,7 @@ void mz_core_totals(const struct mz_core *core, uint64_t *ret_total, uint64_t *r
             for (uint32_t u = 0; u < tensor->n; u++) {
                 uint64_t bytes = mz_unit_bytes(&tensor->units[u]);
                 total += tensor->units[u].state == MZ_EMPTY ? 0 : bytes;
-                remaining += mz_state_holds_memory(tensor->units[u].state) ? bytes : 0;
+                remaining += mz_unit_holds_memory(&tensor->units[u]) ? bytes : 0;
                 floor += tensor->fixed && tensor->units[u].state != MZ_EMPTY ? bytes : 0;
             }
         }
@@ -32,7 +32,7 @@ static void add_unit(const struct mz_unit *unit, struct mz_kind_status *kind)
         return;
     }
     kind->total_bytes += bytes;
-    if (mz_state_holds_memory(unit->state))
+    if (mz_unit_holds_memory(unit))
         kind->resident_bytes += bytes;
     else if (unit->state == MZ_LOST)
         kind->lost_bytes += bytes;

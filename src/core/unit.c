@@ -207,9 +207,9 @@ static void unit_check(const struct mz_unit *unit)
     assert(unit->writers <= unit->pins);
 }
 
-bool mz_state_holds_memory(unsigned state)
+bool mz_unit_holds_memory(const struct mz_unit *unit)
 {
-    return state == MZ_RESIDENT || state == MZ_EVICTING || state == MZ_RESTORING;
+    return unit->state == MZ_RESIDENT || unit->state == MZ_EVICTING || (unit->state == MZ_RESTORING && !unit->aside);
 }
 
 static bool moving(unsigned state)
@@ -221,6 +221,7 @@ void mz_unit_move(struct mz_unit *unit, enum mz_state to)
 {
     struct mz_core *core = unit->tensor->region->core;
     unsigned from = unit->state;
+    bool held = mz_unit_holds_memory(unit);
 
     bool drawn = arrows[from] & BIT(to);
     assert(drawn);
@@ -229,17 +230,30 @@ void mz_unit_move(struct mz_unit *unit, enum mz_state to)
     unit_check(unit);
     core->n_evicted += (uint32_t)(to == MZ_EVICTED) - (uint32_t)(from == MZ_EVICTED);
     core->n_moving += (uint32_t)moving(to) - (uint32_t)moving(from);
-    if (unit->early)
+    if (unit->early && !unit->aside)
         mz_unit_early(unit, false);
-    if (mz_state_holds_memory(to) && !mz_state_holds_memory(from)) {
+    bool holds = mz_unit_holds_memory(unit);
+    if (holds && !held) {
         core->unit_bytes += mz_unit_span_bytes(unit);
         mz_room_took(core);
-    } else if (!mz_state_holds_memory(to) && mz_state_holds_memory(from)) {
+    } else if (!holds && held) {
         core->unit_bytes -= mz_unit_span_bytes(unit);
     }
     if (to == MZ_EVICTED && unit->order < core->cursor)
         core->cursor = unit->order;
     pthread_cond_broadcast(&core->changed);
+}
+
+void mz_unit_take_aside(struct mz_unit *unit)
+{
+    unit->aside = true;
+    mz_unit_move(unit, MZ_RESTORING);
+}
+
+void mz_unit_put_back(struct mz_unit *unit, enum mz_state to)
+{
+    mz_unit_move(unit, to);
+    unit->aside = false;
 }
 
 void mz_unit_early(struct mz_unit *unit, bool early)

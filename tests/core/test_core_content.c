@@ -373,6 +373,25 @@ static void small_pieces_take_one_read(void **state)
     model_free(&model);
 }
 
+/* What is read through takes no memory of the unit's own, and none is counted. */
+static void reading_through_counts_nothing(void **state)
+{
+    (void)state;
+    for (int packed = 0; packed < 2; packed++) {
+        struct model model;
+        written_model(&model, true, packed);
+        evict_all(&model);
+        pthread_mutex_lock(&model.core->lock);
+        uint64_t ledger = model.core->ledger_peak_bytes = mz_room_ledger(model.core);
+        pthread_mutex_unlock(&model.core->lock);
+        model_check_by_reading(&model);
+        assert_int_equal(model_status(&model).ledger_peak_bytes, ledger);
+        assert_int_equal(model_status(&model).remaining_bytes, 0);
+        assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+        model_free(&model);
+    }
+}
+
 static void an_unreadable_unit_among_others(void **state)
 {
     (void)state;
@@ -588,6 +607,7 @@ int main(void)
         cmocka_unit_test(clearing_waits_for_cleaning),
         cmocka_unit_test(copies_keep_what_was_never_written),
         cmocka_unit_test(small_pieces_take_one_read),
+        cmocka_unit_test(reading_through_counts_nothing),
         cmocka_unit_test(an_unreadable_unit_among_others),
         cmocka_unit_test(losses_do_not_add_up),
         cmocka_unit_test(both_layouts_and_back),
