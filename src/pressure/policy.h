@@ -8,12 +8,14 @@
  *   1. Above the user's limit: evict what is too much, hold or not.
  *   2. The host application asked for everything down to the floor (enum mz_trim).
  *   3. Pressure (enum mz_level): evict
- *        own step     what is missing up to the target, counted to the time when the eviction will be done;
- * where only a stall was reported, 5 % of total, then 10 %, then 20 % until it has been calm for calm_ms;
- *        fixed step   that share of total for each report (the paper's section 6.6 has 15 and 25 points), and
- * more only when pressure is severe. Not while computing and not within hold_ms after use unless severe; not
- * below the floor; not less than the dead band; not again before the last eviction can be seen in the
- * figures. Bytes that processes idle for longer can still give are theirs to give first, for two seconds.
+ *      - by the own step: what is missing up to the target, counted to the time when the eviction will be done;
+ *        where only a stall was reported, 5 % of total, then 10 %, then 20 % until it has been calm for calm_ms;
+ *      - by a fixed step: that share of total for each report (the paper's section 6.6 has 15 and 25 points), and
+ *        more only when pressure is severe.
+ *      Not while computing and not within hold_ms after use unless severe (a report that came meanwhile is acted on
+ *      afterwards, unless calm_ms have passed or memory is ample again); not below the floor; not less than the dead
+ *      band; not again before the last eviction can be seen in the figures. Bytes that processes idle for longer can
+ *      still give are theirs to give first, for two seconds.
  *   4. Idle: every idle_ms without use one step of idle_permyriad down.
  *   5. Clean-ahead: write copies of what has none, so that eviction costs no writing later. Not on battery.
  */
@@ -64,7 +66,8 @@ struct mz_policy_facts {
     uint64_t dirty_bytes;     /* in memory without a valid copy elsewhere */
     uint64_t limit_bytes;     /* set by the user at run time; 0 or MZ_POLICY_UNKNOWN: none */
     uint64_t
-        last_use_ns; /* mz_os_now_ns() at the end of the last loading, computing or restoring; 0: never */
+        last_use_ns; /* mz_os_now_ns() at the end of the last loading, computing or restoring; 0: never. Time asleep
+                        is no idle time: nobody wanted the memory meanwhile, and who wakes the machine may want the model */
     uint64_t evict_bytes_per_s; /* measured; 0: not measured yet */
     bool computing;             /* now */
 };
@@ -108,6 +111,8 @@ struct mz_policy_state {
     uint64_t backoff_ns;          /* nothing is evicted before this time; 0: no such time */
     uint64_t clean_failed_use_ns; /* cleaning gave nothing after that use; again only after another one */
     uint32_t steps;               /* evictions since pressure began */
+    uint64_t held_ns;             /* when the reports below came */
+    enum mz_level held_told, held_system_told; /* reported while the hold was on, and not answered yet */
     enum mz_trim trim;            /* asked for and not done yet */
     uint64_t trim_ns;             /* when; a use that begins later cancels it */
     bool trim_busy;               /* computing went on since it was asked for */

@@ -1,37 +1,10 @@
-/* What users and applications say to the policy: levels and option texts. No state. */
+/* What users say to the policy: option texts. No state. */
 #include "pressure/policy.h"
 
 #include <errno.h>
 #include <string.h>
 
 #define YEAR_MS (UINT64_C(366) * 24 * 3600 * 1000)
-
-int mz_trim_from_level(int level, enum mz_trim *ret)
-{
-    static const struct {
-        int level;
-        enum mz_trim trim;
-    } table[] = {
-        {5, MZ_TRIM_CLEAN},         /* TRIM_MEMORY_RUNNING_MODERATE */
-        {10, MZ_TRIM_STEP},         /* TRIM_MEMORY_RUNNING_LOW */
-        {15, MZ_TRIM_STEP_SEVERE},  /* TRIM_MEMORY_RUNNING_CRITICAL */
-        {20, MZ_TRIM_CLEAN},        /* TRIM_MEMORY_UI_HIDDEN: no pressure, the user may be back in a second */
-        {40, MZ_TRIM_FLOOR},        /* TRIM_MEMORY_BACKGROUND */
-        {60, MZ_TRIM_FLOOR},        /* TRIM_MEMORY_MODERATE */
-        {80, MZ_TRIM_FLOOR},        /* TRIM_MEMORY_COMPLETE */
-        {50, MZ_TRIM_STEP},         /* G_MEMORY_MONITOR_WARNING_LEVEL_LOW */
-        {100, MZ_TRIM_STEP_SEVERE}, /* ..._MEDIUM */
-        {255, MZ_TRIM_FLOOR_SEVERE} /* ..._CRITICAL */
-    };
-
-    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
-        if (table[i].level == level) {
-            *ret = table[i].trim;
-            return 0;
-        }
-    }
-    return -EINVAL;
-}
 
 /* The decimal number at *text, which is moved behind it. -EINVAL: none, -ERANGE: over 15 digits. */
 static int take_number(const char **text, uint64_t *ret)

@@ -462,6 +462,71 @@ static void test_failed_eviction_backs_off(void **unused)
     assert_int_equal(r.action.act, MZ_ACT_EVICT);
 }
 
+/* Replays the samples after a use at 0 s, in which a single report came at 2 s; when something was evicted,
+ * in ms; 0: never. */
+static uint64_t answered_at(struct replay *r, struct mz_policy_sample report, struct mz_policy_sample later)
+{
+    replay_step(r, report);
+    assert_int_equal(r->action.act, MZ_ACT_NONE);
+    for (uint64_t t = 3000; t < 120000; t += 1000) {
+        later.now_ns = (1000 + t) * MS;
+        later.boottime_ns = (500000 + t) * MS;
+        replay_step(r, later);
+        if (r->action.act == MZ_ACT_EVICT)
+            return t;
+    }
+    return 0;
+}
+
+/* One line in a FIFO while nothing may be evicted, and then silence. */
+static void test_report_during_the_hold_is_kept(void **unused)
+{
+    struct replay r;
+    struct mz_policy_sample report = sample_at(2000), later = sample_at(2000);
+
+    (void)unused;
+    report.told = MZ_LEVEL_MEDIUM;
+    replay_begin(&r);
+    assert_int_equal(answered_at(&r, report, later), 10000); /* when the hold is over, and that once */
+    assert_string_equal(r.action.why, "reported to us");
+    for (uint64_t t = 11000; t < 60000; t += 1000) {
+        replay_step(&r, sample_at(t));
+        assert_int_equal(r.action.act, MZ_ACT_NONE);
+    }
+
+    replay_begin(&r); /* used on and on: what was reported half a minute ago is over */
+    later.facts.last_use_ns = 36000 * MS;
+    assert_int_equal(answered_at(&r, report, later), 0);
+
+    replay_begin(&r); /* the group has room again */
+    later = sample_at(2000);
+    later.group_limit_bytes = 8 * GIB;
+    later.group_headroom_bytes = 3 * GIB;
+    assert_int_equal(answered_at(&r, report, later), 0);
+
+    replay_begin(&r); /* the machine is short of nothing any more; or it still is */
+    report.told = MZ_LEVEL_NONE;
+    report.system_told = MZ_LEVEL_MEDIUM;
+    report.available_bytes = later.available_bytes = 4 * GIB;
+    later.group_limit_bytes = later.group_headroom_bytes = MZ_POLICY_UNKNOWN;
+    assert_int_equal(answered_at(&r, report, later), 10000);
+    replay_begin(&r);
+    later.available_bytes = 12 * GIB;
+    assert_int_equal(answered_at(&r, report, later), 0);
+
+    replay_begin(&r); /* what was evicted meanwhile has answered it */
+    report.told = MZ_LEVEL_MEDIUM;
+    replay_step(&r, report);
+    later = sample_at(4000);
+    later.available_bytes = 100 * MIB;
+    replay_step(&r, later);
+    assert_int_equal(r.action.act, MZ_ACT_EVICT);
+    for (uint64_t t = 7000; t < 60000; t += 1000) {
+        replay_step(&r, sample_at(t));
+        assert_int_equal(r.action.act, MZ_ACT_NONE);
+    }
+}
+
 /* --- requests of the host application ----------------------------------------------------------------------
  */
 
@@ -558,6 +623,30 @@ static void test_suspend(void **unused)
     s.boottime_ns += 31000 * MS;
     replay_step(&r, s);
     assert_int_equal(r.action.act, MZ_ACT_EVICT_TO);
+}
+
+/* A night in a bag is no idle time: whoever opens the lid finds the model as it was, until the rest of the
+ * minutes that were to pass in use have passed. */
+static void test_time_asleep_is_no_idle_time(void **unused)
+{
+    struct replay r;
+    const uint64_t night_ns = UINT64_C(8) * 3600 * 1000 * MS;
+    struct mz_policy_sample s;
+
+    (void)unused;
+    replay_begin(&r);
+    r.options.idle_ms = 300000;
+    for (uint64_t t = 1000; t < 300000; t += 1000) { /* used at 0 s, the lid closes at 120 s */
+        s = sample_at(t);
+        s.boottime_ns += t > 120000 ? night_ns : 0;
+        replay_step(&r, s);
+        assert_int_equal(r.action.act, MZ_ACT_NONE);
+    }
+    s = sample_at(300000);
+    s.boottime_ns += night_ns;
+    replay_step(&r, s);
+    assert_int_equal(r.action.act, MZ_ACT_EVICT_TO);
+    assert_string_equal(r.action.why, "idle");
 }
 
 static void test_clock_backwards(void **unused)
@@ -809,9 +898,11 @@ int main(void)
         cmocka_unit_test(test_idle_steps_down),
         cmocka_unit_test(test_clean_ahead),
         cmocka_unit_test(test_failed_eviction_backs_off),
+        cmocka_unit_test(test_report_during_the_hold_is_kept),
         cmocka_unit_test(test_request_waits_for_the_hold_and_dies_with_use),
         cmocka_unit_test(test_step_request_is_done_once),
         cmocka_unit_test(test_suspend),
+        cmocka_unit_test(test_time_asleep_is_no_idle_time),
         cmocka_unit_test(test_clock_backwards),
         cmocka_unit_test(test_figures_that_cannot_be_true),
         cmocka_unit_test(test_own_growth_is_no_fill),
