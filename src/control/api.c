@@ -121,7 +121,7 @@ static struct mz_state_kind to_kind(const struct mz_kind_status *from)
 
 static uint64_t idle_ms(const struct mz_core_status *status)
 {
-    uint64_t now = mz_os_boottime_ns();
+    uint64_t now = mz_os_now_ns();
 
     return status->computing || now < status->last_use_ns ? 0 : (now - status->last_use_ns) / 1000000;
 }

@@ -109,7 +109,7 @@ static void put_program(json_t *object)
 /* Time since the last use; null: never used. */
 static void put_idle(json_t *object, const struct mz_core_status *status)
 {
-    uint64_t now = mz_os_boottime_ns();
+    uint64_t now = mz_os_now_ns();
     json_t *idle = json_null();
 
     if (status->computing)

@@ -31,19 +31,6 @@ struct mz_watch {
 /* ------------------------------------------------------------------------------------------------- what
  * pressure asks */
 
-/* Core keeps the last use on the clock that goes on in suspend; the policy wants the one that does not. The
- * time since then is the same on both as long as the machine did not sleep, and after a sleep too long is the
- * safe side: idle. */
-static uint64_t to_monotonic(uint64_t boottime_ns)
-{
-    uint64_t boottime = mz_os_boottime_ns(), now = mz_os_now_ns();
-
-    if (boottime_ns == 0)
-        return 0;
-    uint64_t since = boottime > boottime_ns ? boottime - boottime_ns : 0;
-    return now > since ? now - since : 1;
-}
-
 static int facts(void *user, struct mz_policy_facts *ret)
 {
     struct mz_watch *watch = user;
@@ -61,7 +48,7 @@ static int facts(void *user, struct mz_policy_facts *ret)
         .floor_bytes = status.floor_bytes,
         .dirty_bytes = resident > clean ? resident - clean : 0,
         .limit_bytes = status.limit_bytes,
-        .last_use_ns = to_monotonic(status.last_use_ns),
+        .last_use_ns = status.last_use_ns,
         .evict_bytes_per_s = watch->evict_bytes_per_s,
         .computing = status.computing,
     };
@@ -149,7 +136,7 @@ static uint64_t peers_idle_longer_bytes(void *user)
     uint64_t sum = 0;
 
     mz_core_status(watch->core, &status);
-    uint64_t now = mz_os_boottime_ns();
+    uint64_t now = mz_os_now_ns();
     uint64_t idle_ms =
         status.computing || now < status.last_use_ns ? 0 : (now - status.last_use_ns) / 1000000;
     if (mz_client_list(&pids, &n) < 0)

@@ -244,7 +244,7 @@ struct mz_core_status {
     uint64_t read_bytes, decoded_bytes;             /* ever restored, by path */
     uint64_t evictions, restores, gate_waits, gate_wait_ns;
     uint64_t model_cached_bytes;                    /* page cache of the model files */
-    uint64_t last_use_ns;                           /* mz_os_boottime_ns() of the last graph's end */
+    uint64_t last_use_ns;                           /* mz_os_now_ns() of the last graph's end; 0: never */
     bool computing, restoring;
 };
 

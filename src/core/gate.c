@@ -346,7 +346,7 @@ void mz_gate_leave(struct mz_core *core)
     pthread_mutex_lock(&core->lock);
     assert(core->graphs > 0);
     core->graphs--;
-    core->last_use_ns = mz_os_boottime_ns();
+    core->last_use_ns = mz_os_now_ns();
     pthread_cond_broadcast(&core->changed);
     pthread_mutex_unlock(&core->lock);
 }

@@ -140,7 +140,7 @@ struct mz_core {
     uint32_t graphs;           /* between enter and leave */
     uint32_t held;             /* pins in total */
     uint32_t position;         /* order of the unit pinned last */
-    uint64_t last_use_ns;      /* boot time clock */
+    uint64_t last_use_ns;      /* mz_os_now_ns(): time asleep is no idle time */
 
     /* Restoring. */
     struct mz_unit *want_head, *want_tail;
