@@ -13,7 +13,7 @@
 
 PACKAGES=(build-essential cmake ninja-build pkg-config ccache ca-certificates python3 python3-venv python3-pip
           liburing-dev libxxhash-dev liblz4-dev libzstd-dev libjansson-dev libncurses-dev libcmocka-dev)
-TEST_PACKAGES=(clang qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross tmux procps)
+TEST_PACKAGES=(clang qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross tmux procps zsh)
 
 # missing PACKAGE... -> those that are not installed
 missing() {

@@ -1,62 +1,136 @@
 # bash completion for mzcache; made by: mzcache completion bash
+
+_mzcache_words()
+{
+  COMPREPLY=($(compgen -W "$1" -- "$cur"))
+}
+
+_mzcache_pids()
+{
+  _mzcache_words "$(mzcache ps 2>/dev/null | awk 'NR > 1 { print $1 }')"
+}
+
+_mzcache_files()
+{
+  compopt -o filenames 2>/dev/null
+  mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+}
+
+# Completes as the program of run would; fails while that is not named yet.
+_mzcache_program()
+{
+  local i
+  for ((i = 2; i < COMP_CWORD; i++)); do
+    case ${COMP_WORDS[i]} in
+      --) ((i++)); break ;;
+      -q | --quiet | -n | --dry-run | -h | --help) ;;
+      -*) ((i++)); if [ "${COMP_WORDS[i]}" = = ]; then ((i++)); fi ;;
+      *) break ;;
+    esac
+  done
+  if ((i > COMP_CWORD)) || { ((i == COMP_CWORD)) && [[ $cur == -* ]]; }; then
+    return 1
+  fi
+  if declare -F _command_offset >/dev/null; then
+    _command_offset "$i"
+  elif ((i == COMP_CWORD)); then
+    COMPREPLY=($(compgen -c -- "$cur"))
+  else
+    _mzcache_files
+  fi
+}
+
 _mzcache()
 {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} cmd=${COMP_WORDS[1]} words i
-  if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W 'run ps status evict restore limit option top log doctor profile pack --help --version' -- "$cur"))
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} cmd=${COMP_WORDS[1]}
+  if ((COMP_CWORD == 1)); then
+    _mzcache_words 'run ps status evict restore limit option top log doctor profile pack --help --version'
     return
   fi
-  # Behind its -- or program, run completes that program's arguments.
-  if [ "$cmd" = run ]; then
-    for ((i = 2; i < COMP_CWORD; i++)); do
-      case ${COMP_WORDS[i]} in --) COMPREPLY=($(compgen -c -f -- "$cur")); return ;; esac
-    done
+  # --kv=q8 comes as three words.
+  if [ "$cur" = = ]; then
+    cur=
+  elif [ "$prev" = = ]; then
+    prev=${COMP_WORDS[COMP_CWORD-2]}
+  fi
+  if [ "$cmd" = run ] && _mzcache_program; then
+    return
   fi
   case $cmd:$prev in
-    run:--kv) COMPREPLY=($(compgen -W 'exact q8' -- "$cur")); return ;;
-    run:--order) COMPREPLY=($(compgen -W 'backward forward random' -- "$cur")); return ;;
-    run:--overlap) COMPREPLY=($(compgen -W 'full none alloc-reload reload-prefill' -- "$cur")); return ;;
-    run:--paths) COMPREPLY=($(compgen -W 'parallel sequential' -- "$cur")); return ;;
-    run:--rule) COMPREPLY=($(compgen -W 'exact published' -- "$cur")); return ;;
-    run:--uring) COMPREPLY=($(compgen -W 'off on' -- "$cur")); return ;;
-    run:--clean) COMPREPLY=($(compgen -W 'off on' -- "$cur")); return ;;
-    run:--swap-folder) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-    run:--swap-force) COMPREPLY=($(compgen -W 'off on' -- "$cur")); return ;;
-    run:--repacked) COMPREPLY=($(compgen -W 'off store' -- "$cur")); return ;;
-    run:--clean-on-battery) COMPREPLY=($(compgen -W 'on off' -- "$cur")); return ;;
-    run:--pressure) COMPREPLY=($(compgen -W 'on off' -- "$cur")); return ;;
-    run:--control) COMPREPLY=($(compgen -W 'on off' -- "$cur")); return ;;
-    run:--runtime-dir) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-    run:--log) COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
-    status:--pid) COMPREPLY=($(compgen -W "$(mzcache ps 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$cur")); return ;;
-    evict:--pid) COMPREPLY=($(compgen -W "$(mzcache ps 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$cur")); return ;;
-    restore:--pid) COMPREPLY=($(compgen -W "$(mzcache ps 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$cur")); return ;;
-    limit:--pid) COMPREPLY=($(compgen -W "$(mzcache ps 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$cur")); return ;;
-    option:--pid) COMPREPLY=($(compgen -W "$(mzcache ps 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$cur")); return ;;
-    top:--pid) COMPREPLY=($(compgen -W "$(mzcache ps 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$cur")); return ;;
-    log:--pid) COMPREPLY=($(compgen -W "$(mzcache ps 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$cur")); return ;;
-    profile:--swap-folder) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-  esac
-  case $cmd in
-    run) words='--quiet --dry-run --kv --order --overlap --paths --rule --workers --request --uring --clean --swap-folder --swap-force --repacked --limit --idle --step --floor --headroom --hold --clean-on-battery --pressure --control --runtime-dir --log --help' ;;
-    ps) words='--all --json --help' ;;
-    status) words='--pid --json --help' ;;
-    evict) words='--to --pid --json --help' ;;
-    restore) words='--wait --stop --pid --json --help' ;;
-    limit) words='--pid --all --json --help' ;;
-    option) words='--pid --all --json --help' ;;
-    top) words='--pid --interval --count --plain --help' ;;
-    log) words='--follow --pid --help' ;;
-    doctor) words='--json --help' ;;
-    profile) words='--swap-folder --workers --quick --force --json --help' ;;
-    pack) words='--force --help' ;;
-    completion) words='--help' ;;
+    run:--kv) _mzcache_words 'exact q8'; return ;;
+    run:--order) _mzcache_words 'backward forward random'; return ;;
+    run:--overlap) _mzcache_words 'full none alloc-reload reload-prefill'; return ;;
+    run:--paths) _mzcache_words 'parallel sequential'; return ;;
+    run:--rule) _mzcache_words 'exact published'; return ;;
+    run:--workers) return ;;
+    run:--request) return ;;
+    run:--uring) _mzcache_words 'off on'; return ;;
+    run:--clean) _mzcache_words 'off on'; return ;;
+    run:--swap-folder) _mzcache_files; return ;;
+    run:--swap-force) _mzcache_words 'off on'; return ;;
+    run:--repacked) _mzcache_words 'off store'; return ;;
+    run:--limit) _mzcache_words 'off'; return ;;
+    run:--idle) _mzcache_words 'off'; return ;;
+    run:--step) _mzcache_words 'own'; return ;;
+    run:--floor) return ;;
+    run:--headroom) _mzcache_words 'own'; return ;;
+    run:--hold) return ;;
+    run:--clean-on-battery) _mzcache_words 'on off'; return ;;
+    run:--pressure) _mzcache_words 'on off'; return ;;
+    run:--control) _mzcache_words 'on off'; return ;;
+    run:--runtime-dir) _mzcache_files; return ;;
+    run:--log) _mzcache_words 'error warn info debug'; return ;;
+    status:--pid | status:-p) _mzcache_pids; return ;;
+    evict:--to | evict:-t) return ;;
+    evict:--pid | evict:-p) _mzcache_pids; return ;;
+    restore:--pid | restore:-p) _mzcache_pids; return ;;
+    limit:--pid | limit:-p) _mzcache_pids; return ;;
+    option:--pid | option:-p) _mzcache_pids; return ;;
+    top:--pid | top:-p) _mzcache_pids; return ;;
+    top:--interval | top:-i) return ;;
+    top:--count | top:-n) return ;;
+    log:--pid | log:-p) _mzcache_pids; return ;;
+    profile:--swap-folder | profile:-s) _mzcache_files; return ;;
+    profile:--workers | profile:-w) return ;;
+    option:kv) _mzcache_words 'exact q8'; return ;;
+    option:order) _mzcache_words 'backward forward random'; return ;;
+    option:overlap) _mzcache_words 'full none alloc-reload reload-prefill'; return ;;
+    option:paths) _mzcache_words 'parallel sequential'; return ;;
+    option:rule) _mzcache_words 'exact published'; return ;;
+    option:uring) _mzcache_words 'off on'; return ;;
+    option:clean) _mzcache_words 'off on'; return ;;
+    option:swap-folder) _mzcache_files; return ;;
+    option:swap-force) _mzcache_words 'off on'; return ;;
+    option:repacked) _mzcache_words 'off store'; return ;;
+    option:limit) _mzcache_words 'off'; return ;;
+    option:idle) _mzcache_words 'off'; return ;;
+    option:step) _mzcache_words 'own'; return ;;
+    option:headroom) _mzcache_words 'own'; return ;;
+    option:clean-on-battery) _mzcache_words 'on off'; return ;;
+    option:pressure) _mzcache_words 'on off'; return ;;
+    option:control) _mzcache_words 'on off'; return ;;
+    option:runtime-dir) _mzcache_files; return ;;
+    option:log) _mzcache_words 'error warn info debug'; return ;;
   esac
   case $cmd:$cur in
-    *:-*) COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;
-    run:*) COMPREPLY=($(compgen -c -- "$cur")) ;;
-    pack:*) COMPREPLY=($(compgen -f -- "$cur")) ;;
-    limit:*) COMPREPLY=($(compgen -W off -- "$cur")) ;;
+    run:-*) _mzcache_words '--quiet --dry-run --kv --order --overlap --paths --rule --workers --request --uring --clean --swap-folder --swap-force --repacked --limit --idle --step --floor --headroom --hold --clean-on-battery --pressure --control --runtime-dir --log --help' ;;
+    ps:-*) _mzcache_words '--all --json --help' ;;
+    status:-*) _mzcache_words '--pid --json --help' ;;
+    evict:-*) _mzcache_words '--to --pid --json --help' ;;
+    restore:-*) _mzcache_words '--wait --stop --pid --json --help' ;;
+    limit:-*) _mzcache_words '--pid --all --json --help' ;;
+    option:-*) _mzcache_words '--pid --all --json --help' ;;
+    top:-*) _mzcache_words '--pid --interval --count --plain --help' ;;
+    log:-*) _mzcache_words '--follow --pid --help' ;;
+    doctor:-*) _mzcache_words '--json --help' ;;
+    profile:-*) _mzcache_words '--swap-folder --workers --quick --force --json --help' ;;
+    pack:-*) _mzcache_words '--force --help' ;;
+    completion:-*) _mzcache_words '--help' ;;
+    limit:*) _mzcache_words 'off' ;;
+    option:*) _mzcache_words 'kv order overlap paths rule workers request uring clean swap-folder swap-force repacked limit idle step floor headroom hold clean-on-battery pressure control runtime-dir log' ;;
+    doctor:*) COMPREPLY=($(compgen -c -- "$cur")) ;;
+    pack:*) _mzcache_files ;;
+    completion:*) _mzcache_words 'bash zsh' ;;
   esac
 }
 complete -F _mzcache mzcache
