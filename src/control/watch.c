@@ -97,6 +97,13 @@ static void cancel_restore(void *user)
     mz_core_restore_stop(watch->core);
 }
 
+static void keep(void *user, uint64_t bytes)
+{
+    struct mz_watch *watch = user;
+
+    mz_core_keep(watch->core, bytes);
+}
+
 static uint64_t number(const json_t *object, const char *key)
 {
     json_int_t value = json_integer_value(json_object_get(object, key));
@@ -166,6 +173,7 @@ int mz_watch_start(struct mz_core *core, bool sources, struct mz_watch **ret)
         .evict_to = evict_to,
         .clean = clean,
         .cancel_restore = cancel_restore,
+        .keep = keep,
         .peers_idle_longer_bytes = peers_idle_longer_bytes,
     };
     mz_pressure_defaults(&options);

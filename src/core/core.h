@@ -212,6 +212,10 @@ void mz_core_restore_stop(struct mz_core *core);
 /* Bounds the ledger at every moment; 0: no limit. Evicts down to it first. -ERANGE: below the floor, which is returned. */
 int mz_core_limit(struct mz_core *core, uint64_t bytes, uint64_t *ret_floor);
 
+/* Of the machine's available memory, restoring leaves that much alone: what does not fit is streamed. Only what computing
+ * needs at once, when nothing of ours can go any more, goes below. 0 at start. Any thread. */
+void mz_core_keep(struct mz_core *core, uint64_t bytes);
+
 /* Writes copies of units that have none to the store, coldest first, at most `bytes`, until computing or eviction wants
  * the machine. */
 int mz_core_clean(struct mz_core *core, uint64_t bytes, uint64_t *ret_written);

@@ -5,7 +5,11 @@
  * finds more than the ledger says, and a limit holds at every moment.
  *
  * Headroom is read before memory is populated: a full cgroup answers a page fault with the OOM killer, not with an error.
- * A reading is used for 50 ms, less what was taken since. Lock: core->lock. */
+ * A reading is used for 50 ms, less what was taken since.
+ *
+ * Two margins are left to everyone else. A small one always. And what the watcher of memory pressure asks us to keep, near
+ * which killers act and we would have to give it back at once: as long as anything of ours can go, that goes first (and the
+ * model is streamed); what computing needs when nothing can go any more may take it. Lock: core->lock. */
 #include <errno.h>
 
 #include "core/state.h"
@@ -30,40 +34,59 @@ void mz_room_took(struct mz_core *core)
         core->ledger_peak_bytes = ledger;
 }
 
+static uint64_t less(uint64_t bytes, uint64_t by)
+{
+    return bytes == UINT64_MAX ? bytes : bytes > by ? bytes - by : 0;
+}
+
 static void read_headroom(struct mz_core *core, uint64_t now)
 {
     struct mz_machine_memory memory;
-    uint64_t cgroup = UINT64_MAX, bytes = UINT64_MAX;
+    uint64_t cgroup = UINT64_MAX, machine = UINT64_MAX;
 
     if (mz_machine_memory(&memory) == 0)
-        bytes = memory.available_bytes;
+        machine = memory.available_bytes;
     else
         mz_log_once(MZ_LOG_WARN, "cannot read /proc/meminfo; restoring will not know how much memory is left");
-    if (mz_machine_cgroup_headroom(&cgroup) == 0 && cgroup < bytes)
-        bytes = cgroup;
-    core->headroom_bytes = bytes == UINT64_MAX ? bytes : bytes > RESERVE_BYTES ? bytes - RESERVE_BYTES : 0;
+    (void)mz_machine_cgroup_headroom(&cgroup);
+    core->headroom_bytes = less(machine < cgroup ? machine : cgroup, RESERVE_BYTES);
+    core->spare_bytes = less(machine, core->keep_bytes);
+    if (core->spare_bytes > core->headroom_bytes)
+        core->spare_bytes = core->headroom_bytes;
     core->headroom_ns = now;
 }
 
-static bool headroom_for(struct mz_core *core, uint64_t bytes)
+/* Counts the bytes as taken if they fit. `spare`: and leave what is to be kept alone. */
+static bool headroom_for(struct mz_core *core, uint64_t bytes, bool spare)
 {
     uint64_t now = mz_os_now_ns();
 
     if (core->headroom_ns == 0 || now - core->headroom_ns > READING_NS)
         read_headroom(core, now);
-    if (core->headroom_bytes == UINT64_MAX)
-        return true;
-    if (core->headroom_bytes < bytes)
+    if ((spare ? core->spare_bytes : core->headroom_bytes) < bytes)
         return false;
-    core->headroom_bytes -= bytes;
+    core->headroom_bytes = less(core->headroom_bytes, bytes);
+    core->spare_bytes = less(core->spare_bytes, bytes);
     return true;
+}
+
+static bool limit_allows(const struct mz_core *core, uint64_t bytes)
+{
+    return !core->limit_bytes || mz_room_ledger(core) + bytes <= core->limit_bytes;
 }
 
 bool mz_room_for(struct mz_core *core, uint64_t bytes)
 {
-    if (core->limit_bytes && mz_room_ledger(core) + bytes > core->limit_bytes)
-        return false;
-    return headroom_for(core, bytes);
+    return limit_allows(core, bytes) && headroom_for(core, bytes, true);
+}
+
+void mz_core_keep(struct mz_core *core, uint64_t bytes)
+{
+    pthread_mutex_lock(&core->lock);
+    core->keep_bytes = bytes;
+    core->headroom_ns = 0;
+    mz_restore_kick(core);
+    pthread_mutex_unlock(&core->lock);
 }
 
 /* The least that computing can work with: what never leaves, the largest slice of one node, one unit in motion for each
@@ -109,7 +132,7 @@ int mz_room_make(struct mz_core *core, uint64_t bytes, bool behind)
         struct mz_unit *unit = victim(core, behind);
         uint64_t freed = 0;
         if (!unit || mz_unit_evict(unit, &freed) != 0)
-            return -EAGAIN;
+            return !behind && limit_allows(core, bytes) && headroom_for(core, bytes, false) ? made : -EAGAIN;
         core->headroom_ns = 0;
         made = 1;
     }

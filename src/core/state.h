@@ -160,7 +160,10 @@ struct mz_core {
     uint64_t limit_bytes;      /* 0: none */
     uint64_t ledger_peak_bytes;
     uint64_t need_bytes;       /* the largest pin seen: the floor of a limit */
-    uint64_t headroom_bytes, headroom_ns; /* last reading, less what was taken since */
+    uint64_t keep_bytes;       /* of the machine's available memory, left alone while anything of ours can go */
+    uint64_t headroom_bytes;   /* last reading, less what was taken since: what could be taken at all */
+    uint64_t spare_bytes;      /* ... and what leaves keep_bytes alone */
+    uint64_t headroom_ns;      /* when it was read; 0: read again */
 
     /* Eviction's buffers, grown with the units so that pressure finds them there. */
     struct mz_plan_unit *plan_units;

@@ -181,6 +181,7 @@ void mz_policy_decide(const struct mz_policy_options *options, const struct mz_p
                              !mz_rule_pressure(&v, &action) && !mz_rule_idle(&v, &action))))
         (void)mz_rule_clean(&v, &action);
     action.level = v.level;
+    action.keep_bytes = v.keep;
     action.cancel_restore =
         v.level >= MZ_LEVEL_MEDIUM && !sample->facts.computing; /* then it is needed now */
     action.next_ms = next_look_ms(&v, &action);

@@ -126,6 +126,7 @@ struct mz_policy_action {
     enum mz_act act;
     uint64_t bytes;               /* EVICT: to free, > 0. CLEAN: to write at most */
     uint32_t remaining_permyriad; /* EVICT_TO */
+    uint64_t keep_bytes; /* of the machine's available memory, that restoring leaves alone: with less, it is evicted again */
     bool cancel_restore;          /* a restore ahead of use must stop; false while computing */
     bool shared;                  /* idler processes could take part: ask for peers_bytes and decide again */
     uint32_t next_ms;             /* look again after this time at the latest */

@@ -30,6 +30,7 @@ struct view {
     uint64_t floor, evictable, band; /* bytes */
     uint64_t rate;                   /* eviction, bytes a second */
     uint64_t system_low, group_low;  /* bytes; 0: not watched */
+    uint64_t keep;                   /* bytes available that restoring leaves alone */
     uint64_t system_need, group_need;
     uint64_t hold_left_ns;           /* 0: no hold */
     bool ours_report, system_report; /* stalls or events, besides what is missing */

@@ -9,6 +9,7 @@
 #define LOW_SWAP_MAX_BYTES  (4 * GIB)
 #define LOW_MIN_BYTES       (256 * MIB)
 #define SWAP_TIGHT_PERCENT  15u
+#define DEADLY_PERMYRIAD    1100u /* just above those 10 % */
 /* A cgroup's limit is reached without harm (the kernel reclaims its files first), so its margin is thin. */
 #define GROUP_LOW_PERMYRIAD 625u
 #define GROUP_LOW_MIN_BYTES (32 * MIB)
@@ -96,6 +97,11 @@ void mz_policy_advance(struct view *v)
 
 /* --- what is missing */
 
+static bool swap_is_tight(const struct mz_policy_sample *s)
+{
+    return s->swap_free_bytes <= s->swap_bytes / 100 * SWAP_TIGHT_PERCENT;
+}
+
 static uint64_t system_low(const struct mz_policy_options *o, const struct mz_policy_sample *s)
 {
     uint64_t low;
@@ -105,11 +111,20 @@ static uint64_t system_low(const struct mz_policy_options *o, const struct mz_po
         return 0; /* unknown, or a file that cannot be true */
     if (o->headroom_bytes != 0)
         return min_u64(o->headroom_bytes, s->memory_bytes);
-    if (s->swap_free_bytes <= s->swap_bytes / 100 * SWAP_TIGHT_PERCENT)
+    if (swap_is_tight(s))
         low = share(s->memory_bytes, LOW_TIGHT_PERMYRIAD);
     else
         low = min_u64(share(s->memory_bytes, LOW_SWAP_PERMYRIAD), LOW_SWAP_MAX_BYTES);
     return max_u64(low, min_u64(LOW_MIN_BYTES, s->memory_bytes / 4));
+}
+
+/* Below which a killer acts; 0: none does as long as there is swap, or the user said how far memory may fall.
+ */
+static uint64_t deadly(const struct mz_policy_options *o, const struct mz_policy_sample *s, uint64_t low)
+{
+    if (o->headroom_bytes != 0 || !swap_is_tight(s))
+        return 0;
+    return min_u64(share(s->memory_bytes, DEADLY_PERMYRIAD), low);
 }
 
 static uint64_t group_low(const struct mz_policy_sample *s)
@@ -157,6 +172,16 @@ static enum mz_level headroom_level(const struct view *v, uint64_t low, uint64_t
     if (predicted(v, available, fill) < low)
         return MZ_LEVEL_MEDIUM;
     return predicted(v, available, fill) < low + low / 2 ? MZ_LEVEL_LOW : MZ_LEVEL_NONE;
+}
+
+/* A killer does not wait until our eviction is done, so what counts is what will be left then. While we
+ * compute, it is what is left now: what our own buffers take looks like somebody else's filling. */
+static bool killer_is_near(const struct view *v, uint64_t mark)
+{
+    const struct mz_policy_sample *s = v->sample;
+
+    return (s->facts.computing ? s->available_bytes
+                               : predicted(v, s->available_bytes, v->state->fill_bytes_per_s)) < mark;
 }
 
 static enum mz_level stall_level(uint32_t some, uint32_t full, enum mz_level told)
@@ -223,9 +248,12 @@ void mz_policy_judge(struct view *v)
     const struct mz_policy_sample *s = v->sample;
     const struct mz_policy_state *st = v->state;
     enum mz_level told = s->told, system_told = s->system_told, ours, system;
+    uint64_t mark;
 
     v->system_low = system_low(v->options, s);
     v->group_low = group_low(s);
+    mark = deadly(v->options, s, v->system_low);
+    v->keep = (max_u64(mark, v->system_low / 2) + v->system_low) / 2;
     hear(v, &told, &system_told);
     ours = stall_level(s->group_some_permyriad, s->group_full_permyriad, told);
     system = stall_level(s->system_some_permyriad, s->system_full_permyriad, system_told);
@@ -238,6 +266,7 @@ void mz_policy_judge(struct view *v)
     v->system_report = system >= MZ_LEVEL_MEDIUM;
     raise_level(v, headroom_level(v, v->system_low, s->available_bytes, st->fill_bytes_per_s));
     raise_level(v, headroom_level(v, v->group_low, s->group_headroom_bytes, st->group_fill_bytes_per_s));
+    raise_level(v, killer_is_near(v, mark) ? MZ_LEVEL_SEVERE : MZ_LEVEL_NONE);
     raise_level(v, ours);
     raise_level(v, system);
     raise_level(v, trim_level(st->trim));

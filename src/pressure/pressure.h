@@ -32,6 +32,7 @@ struct mz_pressure_host {
     int (*evict_to)(void *user, uint32_t remaining_permyriad, const char *why); /* of total */
     int (*clean)(void *user, uint64_t budget_bytes, uint64_t *ret_written);     /* copies of what has none */
     void (*cancel_restore)(void *user); /* one that runs ahead of use */
+    void (*keep)(void *user, uint64_t bytes); /* of the machine's available memory, that restoring leaves alone from now on */
     uint64_t (*peers_idle_longer_bytes)(
         void *user); /* what processes idle for longer than us could still give */
 };

@@ -57,6 +57,7 @@ struct mz_pressure {
     struct mz_policy_options policy; /* copy for the round */
     struct mz_policy_action action;
     struct mz_pressure_status figures; /* published after each round */
+    uint64_t kept_bytes; /* as the host was told */
     uint64_t quiet_until_ns;
     uint64_t battery_ns; /* when on_battery was read; 0: never */
     bool on_battery;
@@ -253,6 +254,9 @@ static void act(struct mz_pressure *p)
     const struct mz_policy_action *a = &p->action;
     int r;
 
+    if (a->keep_bytes != p->kept_bytes && p->host.keep != NULL)
+        p->host.keep(p->host.user, a->keep_bytes);
+    p->kept_bytes = a->keep_bytes;
     if (a->cancel_restore && p->host.cancel_restore != NULL)
         p->host.cancel_restore(p->host.user);
     if (a->act == MZ_ACT_NONE)

@@ -281,6 +281,55 @@ static void test_hog_is_met_ahead(void **unused)
     assert_true(least > 16 * GIB / 10);
 }
 
+/* Used a second ago, without swap, and a hog that would be at the killer's 10 % before an eviction could begin: no hold then.
+ * Where swap is left, or the user said how far memory may fall, the hold holds. What restoring leaves alone lies between the
+ * two marks. */
+static void test_no_hold_when_a_killer_is_near(void **unused)
+{
+    struct replay r;
+    struct mz_policy_sample s = sample_at(1000);
+
+    (void)unused;
+    s.swap_bytes = s.swap_free_bytes = 0;
+    s.available_bytes = 1850 * MIB;
+    replay_begin(&r);
+    replay_step(&r, s);
+    assert_int_equal(r.action.act, MZ_ACT_NONE); /* short, but nobody dies of it */
+    assert_int_equal(r.action.level, MZ_LEVEL_MEDIUM);
+    assert_in_range(r.action.keep_bytes, 1803 * MIB, 2047 * MIB);
+    s.now_ns += 200 * MS;
+    s.available_bytes -= 20 * MIB; /* 100 MiB/s */
+    replay_step(&r, s);
+    assert_int_equal(r.action.act, MZ_ACT_EVICT);
+    assert_int_equal(r.action.level, MZ_LEVEL_SEVERE);
+
+    replay_begin(&r);
+    s.facts.computing = true; /* that may be our own doing: only what is there counts */
+    s.available_bytes = 1810 * MIB;
+    replay_step(&r, s);
+    s.now_ns += 200 * MS;
+    s.available_bytes = 1805 * MIB;
+    replay_step(&r, s);
+    assert_int_equal(r.action.act, MZ_ACT_NONE);
+    s.now_ns += 200 * MS;
+    s.available_bytes = 1795 * MIB;
+    replay_step(&r, s);
+    assert_int_equal(r.action.act, MZ_ACT_EVICT);
+
+    s.facts.computing = false;
+    replay_begin(&r);
+    r.options.headroom_bytes = 2 * GIB;
+    replay_step(&r, s);
+    assert_int_equal(r.action.act, MZ_ACT_NONE);
+    replay_begin(&r);
+    s.swap_bytes = s.swap_free_bytes = 4 * GIB;
+    s.available_bytes = 600 * MIB;
+    replay_step(&r, s);
+    assert_int_equal(r.action.act, MZ_ACT_NONE);
+    assert_int_equal(r.action.level, MZ_LEVEL_MEDIUM);
+    assert_in_range(r.action.keep_bytes, 513 * MIB, 1023 * MIB);
+}
+
 /* A burst of 5 GiB/s is not taken for a hog that never stops. */
 static void test_burst_does_not_take_everything(void **unused)
 {
@@ -891,6 +940,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_hog_is_met_ahead),
+        cmocka_unit_test(test_no_hold_when_a_killer_is_near),
         cmocka_unit_test(test_burst_does_not_take_everything),
         cmocka_unit_test(test_steps_grow_until_calm),
         cmocka_unit_test(test_headroom_and_band_end_it),
