@@ -200,11 +200,16 @@ def long_text():
 
 
 def quality_job(model, windows, variants):
+    """Windows of the text that are missing are scored in one go, from the first to the last of them."""
+    keys = [f"{model}/{variant.replace(':', '/')}/{window}" for window in range(windows) for variant in variants]
+
     def words(missing):
+        numbers = [int(key.rsplit("/", 1)[1]) for key in missing]
+        first, last = min(numbers), max(numbers)
         return [program("bench_quality"), "--plugin", plugin(), "--model", path_of(model), "--text", long_text(), "--name", model,
-                "--windows", str(windows), "--variants", ",".join(variants), "--threads", str(THREADS),
-                *(["--swa-full"] if model.startswith("gemma3") else [])]
-    return Job(f"quality {model}", "quality", [f"{model}/{v.replace(':', '/')}" for v in variants], words)
+                "--first", str(first), "--windows", str(last - first + 1), "--variants", ",".join(variants),
+                "--threads", str(THREADS), *(["--swa-full"] if model.startswith("gemma3") else [])]
+    return Job(f"quality {model}", "quality", keys, words)
 
 
 # --- the two tiers ---

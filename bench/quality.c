@@ -4,21 +4,25 @@
  *   bench_quality --plugin LIBGGML-MZ.SO --model FILE.GGUF --text FILE [OPTION...]
  *
  *   --name NAME                    how the points call the model
- *   --variants exact:1,q8:1,q8:50  how KV is kept, and how often it is evicted and restored
+ *   --variants exact:1,q8:1,q8:50  how KV is kept, and how often it is evicted and restored; single:0 is the control:
+ *                                  nothing is evicted, but the context is decoded token by token instead of at once
  *   --context N, --eval N          tokens decoded before that, and scored after it (512, 256)
- *   --windows N                    of so many tokens each are taken from the text, as far as it goes (8)
+ *   --first N, --windows N         which pieces of so many tokens are taken from the text, as far as it goes (0, 8)
  *   --threads N, --swa-full
  *
- * Each window is decoded once without any eviction, and once for each variant. Scored are the tokens behind the evicted context:
- *   ppl, ppl_ref   perplexity, and that of the first pass
- *   kld            mean divergence of the variant's distribution from the first pass's, in nats
- *   greedy_agree   share of tokens of which both find the same one likeliest
- *   lossy_share    share of the evicted KV that passed through a lossy codec */
+ * Each window is decoded once without any eviction, and once for each variant; a line is printed for each as soon as it is known,
+ * and windows add up. Scored are the tokens behind the evicted context:
+ *   tokens, nll, nll_ref   how many; the sums of -log(probability) of the tokens of the text, in the variant and in the first pass
+ *   kld                    sum of the divergences of the variant's distributions from the first pass's, in nats
+ *   agree                  tokens of which both find the same one likeliest
+ *   lossy_share            share of the context's KV that passed through a lossy codec
+ *   logits                 a hash of all logits */
 // clang-format on
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "bench.h"
 #include "model.h"
@@ -28,12 +32,19 @@
 struct variant {
     char kv[16];
     uint32_t cycles;
-    double nll, kld, agree, lossy; /* sums over tokens; lossy: over windows */
+};
+
+/* What a pass over one window gave. */
+struct score {
+    double nll, kld; /* sums over the tokens */
+    uint32_t agree;
+    double lossy_share;
+    uint64_t hash; /* of all logits so far */
 };
 
 struct options {
     const char *plugin, *model, *text, *name, *variants;
-    uint32_t context, eval, windows;
+    uint32_t context, eval, first, windows;
     int threads;
     bool swa_full;
 };
@@ -47,9 +58,8 @@ struct bench {
     llama_token *tokens; /* of the whole text */
     uint32_t n_tokens;
     uint32_t vocab;
-    float *logits; /* of the first pass, eval * vocab */
-    double ref_nll;
-    uint64_t scored;
+    float *logits; /* of the first pass over the window, eval * vocab */
+    double nll_ref;
 };
 
 /* -------------------------------------------------------------------------------- text */
@@ -91,8 +101,8 @@ static void tokenize(struct bench *b)
     if (n <= (int32_t)window)
         bench_die("%s has %d tokens, fewer than a window", b->o.text, n);
     b->n_tokens = (uint32_t)n;
-    if (b->o.windows > (b->n_tokens - 1) / window)
-        b->o.windows = (b->n_tokens - 1) / window;
+    if (b->o.first + b->o.windows > (b->n_tokens - 1) / window)
+        bench_die("%s has %u windows, fewer than asked for", b->o.text, (b->n_tokens - 1) / window);
 }
 
 /* -------------------------------------------------------------------------------- scoring */
@@ -111,7 +121,7 @@ static double log_sum(const float *logits, uint32_t n, uint32_t *ret_best)
     return (double)logits[best] + log(sum);
 }
 
-static void score_token(const struct bench *b, struct variant *v, uint32_t at, llama_token target)
+static void score_token(const struct bench *b, struct score *score, uint32_t at, llama_token target)
 {
     const float *ref = b->logits + (size_t)at * b->vocab, *row = llama_get_logits_ith(b->m.ctx, (int32_t)at);
     uint32_t ref_best, best;
@@ -123,9 +133,10 @@ static void score_token(const struct bench *b, struct variant *v, uint32_t at, l
         double p = (double)ref[i] - ref_sum;
         kld += exp(p) * (p - ((double)row[i] - sum));
     }
-    v->nll += sum - (double)row[target];
-    v->kld += kld;
-    v->agree += best == ref_best;
+    score->nll += sum - (double)row[target];
+    score->kld += kld;
+    score->agree += best == ref_best;
+    score->hash = XXH3_64bits_withSeed(row, b->vocab * sizeof(*row), score->hash);
 }
 
 /* -------------------------------------------------------------------------------- passes */
@@ -147,15 +158,18 @@ static void decode(struct bench *b, const llama_token *tokens, uint32_t n, llama
     llama_batch_free(batch);
 }
 
-/* Each window is a text of its own, so it begins as texts begin for this model. */
-static void decode_context(struct bench *b, const llama_token *tokens)
+/* Each window is a text of its own, so it begins as texts begin for this model. The rest comes `step` tokens at a time. */
+static void decode_context(struct bench *b, const llama_token *tokens, uint32_t step)
 {
     const struct llama_vocab *vocab = llama_model_get_vocab(b->m.model);
     llama_token first = llama_vocab_get_add_bos(vocab) ? llama_vocab_bos(vocab) : tokens[0];
 
     bench_model_clear(&b->m);
     decode(b, &first, 1, 0, false);
-    decode(b, tokens + 1, b->o.context - 1, 1, false);
+    for (uint32_t at = 1; at < b->o.context; at += step) {
+        uint32_t left = b->o.context - at;
+        decode(b, tokens + at, left < step ? left : step, (llama_pos)at, false);
+    }
 }
 
 static double lossy_share(struct bench *b)
@@ -178,45 +192,62 @@ static void pass_reference(struct bench *b, const llama_token *tokens)
 {
     uint32_t best;
 
-    decode_context(b, tokens);
+    b->nll_ref = 0;
+    decode_context(b, tokens, b->o.context);
     decode(b, tokens + b->o.context, b->o.eval, (llama_pos)b->o.context, true);
     for (uint32_t i = 0; i < b->o.eval; i++) {
         const float *row = llama_get_logits_ith(b->m.ctx, (int32_t)i);
         memcpy(b->logits + (size_t)i * b->vocab, row, b->vocab * sizeof(*row));
-        b->ref_nll += log_sum(row, b->vocab, &best) - (double)row[tokens[b->o.context + i + 1]];
+        b->nll_ref += log_sum(row, b->vocab, &best) - (double)row[tokens[b->o.context + i + 1]];
     }
-    b->scored += b->o.eval;
 }
 
-static void pass_variant(struct bench *b, struct variant *v, const llama_token *tokens)
+static void pass_variant(struct bench *b, const struct variant *v, const llama_token *tokens,
+                         struct score *ret)
 {
-    bench_must(b->plugin.option_set("kv", v->kv), v->kv);
-    decode_context(b, tokens);
+    bool single = strcmp(v->kv, "single") == 0;
+
+    *ret = (struct score){0};
+    bench_must(b->plugin.option_set("kv", single ? "exact" : v->kv), v->kv);
+    decode_context(b, tokens, single ? 1 : b->o.context);
     for (uint32_t cycle = 0; cycle < v->cycles; cycle++) {
         bench_must(b->plugin.evict_to(0, NULL), "evicting");
         bench_must(b->plugin.restore(true), "restoring");
     }
-    v->lossy += lossy_share(b);
+    ret->lossy_share = lossy_share(b);
     decode(b, tokens + b->o.context, b->o.eval, (llama_pos)b->o.context, true);
     for (uint32_t i = 0; i < b->o.eval; i++)
-        score_token(b, v, i, tokens[b->o.context + i + 1]);
+        score_token(b, ret, i, tokens[b->o.context + i + 1]);
 }
 
-static void emit_variant(const struct bench *b, const struct variant *v)
+static void emit_score(const struct bench *b, const struct variant *v, uint32_t window,
+                       const struct score *score)
 {
-    double n = (double)b->scored;
-    char key[256];
-    json_t *point =
-        json_pack("{ss ss sn si}", "model", b->o.name, "codec", v->kv, "preset", "cycles", (int)v->cycles);
+    char key[256], hash[17];
+    json_t *point = json_pack("{ss ss si si si}", "model", b->o.name, "codec", v->kv, "cycles",
+                              (int)v->cycles, "window", (int)window, "tokens", (int)b->o.eval);
 
-    (void)json_object_set_new(point, "ppl", json_real(exp(v->nll / n)));
-    (void)json_object_set_new(point, "ppl_ref", json_real(exp(b->ref_nll / n)));
-    (void)json_object_set_new(point, "kld", json_real(v->kld / n));
-    (void)json_object_set_new(point, "greedy_agree", json_real(v->agree / n));
-    (void)json_object_set_new(point, "lossy_share", json_real(v->lossy / b->o.windows));
-    (void)json_object_set_new(point, "tokens", json_integer((json_int_t)b->scored));
-    (void)snprintf(key, sizeof(key), "%s/%s/%u", b->o.name, v->kv, v->cycles);
+    (void)snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)score->hash);
+    (void)json_object_set_new(point, "nll", json_real(score->nll));
+    (void)json_object_set_new(point, "nll_ref", json_real(b->nll_ref));
+    (void)json_object_set_new(point, "kld", json_real(score->kld));
+    (void)json_object_set_new(point, "agree", json_integer(score->agree));
+    (void)json_object_set_new(point, "lossy_share", json_real(score->lossy_share));
+    (void)json_object_set_new(point, "logits", json_string(hash));
+    (void)snprintf(key, sizeof(key), "%s/%s/%u/%u", b->o.name, v->kv, v->cycles, window);
     bench_emit("quality", key, point);
+}
+
+static void score_window(struct bench *b, uint32_t window)
+{
+    const llama_token *tokens = b->tokens + (size_t)window * (b->o.context + b->o.eval);
+    struct score score;
+
+    pass_reference(b, tokens);
+    for (unsigned i = 0; i < b->n_variants; i++) {
+        pass_variant(b, &b->variants[i], tokens, &score);
+        emit_score(b, &b->variants[i], window, &score);
+    }
 }
 
 /* -------------------------------------------------------------------------------- options */
@@ -259,6 +290,8 @@ static void parse(struct options *o, char **arg)
             o->context = (uint32_t)bench_number(*arg, value, 2, 512);
         else if (strcmp(*arg, "--eval") == 0)
             o->eval = (uint32_t)bench_number(*arg, value, 1, 512);
+        else if (strcmp(*arg, "--first") == 0)
+            o->first = (uint32_t)bench_number(*arg, value, 0, 10000);
         else if (strcmp(*arg, "--windows") == 0)
             o->windows = (uint32_t)bench_number(*arg, value, 1, 10000);
         else if (strcmp(*arg, "--threads") == 0)
@@ -297,14 +330,8 @@ int main(int argc, char **argv)
     b.logits = calloc((size_t)b.o.eval * b.vocab, sizeof(*b.logits));
     if (!b.logits)
         bench_die("no memory");
-    for (uint32_t window = 0; window < b.o.windows; window++) {
-        const llama_token *tokens = b.tokens + (size_t)window * (b.o.context + b.o.eval);
-        pass_reference(&b, tokens);
-        for (unsigned i = 0; i < b.n_variants; i++)
-            pass_variant(&b, &b.variants[i], tokens);
-    }
-    for (unsigned i = 0; i < b.n_variants; i++)
-        emit_variant(&b, &b.variants[i]);
+    for (uint32_t window = b.o.first; window < b.o.first + b.o.windows; window++)
+        score_window(&b, window);
     free(b.logits);
     free(b.tokens);
     bench_model_close(&b.m);

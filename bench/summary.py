@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 import os
 import pathlib
 import platform
@@ -83,8 +84,20 @@ def baselines(sections):
 
 
 def quality(sections):
+    """One point for each model and variant, of all windows of the text that were scored."""
     saved = {p["codec"]: p["saved"] for p in sections.get("swap.codecs", {}).values()}
-    return [p | {"f1": None, "f1_ref": None, "saved": saved.get(p["codec"], 0.0)} for p in sections.get("quality", {}).values()]
+    windows, out = {}, []
+    for point in sections.get("quality", {}).values():
+        windows.setdefault((point["model"], point["codec"], point["cycles"]), []).append(point)
+    for (model, codec, cycles), points in windows.items():
+        def total(key, points=points):
+            return sum(p[key] for p in points)
+        tokens = total("tokens")
+        out.append({"model": model, "codec": codec, "preset": None, "cycles": cycles, "ppl": math.exp(total("nll") / tokens),
+                    "ppl_ref": math.exp(total("nll_ref") / tokens), "kld": total("kld") / tokens,
+                    "greedy_agree": total("agree") / tokens, "lossy_share": total("lossy_share") / len(points),
+                    "f1": None, "f1_ref": None, "saved": saved.get(codec, 0.0), "tokens": tokens, "n": len(points)})
+    return out
 
 
 def summarise(tier, failed):
