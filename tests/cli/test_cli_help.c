@@ -1,10 +1,9 @@
 /* Every command's --help, and exit codes for wrong usage and without a process. */
 #include "cli_test.h"
 
-static char folder[64];
+#include "cli.h"
 
-static const char *const commands[] = {"run",    "ps",  "status", "evict",  "restore", "limit",
-                                       "option", "top", "log",    "doctor", "profile", "pack"};
+static char folder[64];
 
 static int setup(void **state)
 {
@@ -23,22 +22,24 @@ static int teardown(void **state)
 
 static void help(void **state)
 {
+    char usage[64];
+
     (void)state;
-    mzcache("--help");
-    expect_exit(0);
-    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
-        assert_non_null(strstr(last.out, commands[i]));
-    assert_null(strstr(last.out, "completion")); /* hidden */
-    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
-        char usage[64];
-        (void)snprintf(usage, sizeof(usage), "Usage: mzcache %s", commands[i]);
-        mzcache(commands[i], "--help");
+    for (const struct cli_command *const *c = cli_commands; *c; c++) {
+        (void)snprintf(usage, sizeof(usage), "Usage: mzcache %s", (*c)->name);
+        mzcache((*c)->name, "--help");
         expect_exit(0);
         assert_ptr_equal(strstr(last.out, usage), last.out);
         assert_non_null(strstr(last.out, "Exit codes:"));
         assert_string_equal(last.err, "");
-        mzcache(commands[i], "-h");
+        mzcache((*c)->name, "-h");
         expect_exit(0);
+    }
+    mzcache("--help");
+    expect_exit(0);
+    for (const struct cli_command *const *c = cli_commands; *c; c++) {
+        (void)snprintf(usage, sizeof(usage), "\n  %s ", (*c)->name);
+        assert_int_equal(strstr(last.out, usage) != NULL, !(*c)->hidden);
     }
     mzcache("--version");
     expect_exit(0);
@@ -62,10 +63,10 @@ static void wrong_usage(void **state)
     wrong();
     mzcache("nothing");
     wrong();
-    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
-        mzcache(commands[i], "--nothing");
+    for (const struct cli_command *const *c = cli_commands; *c; c++) {
+        mzcache((*c)->name, "--nothing");
         wrong();
-        mzcache(commands[i], "-Z");
+        mzcache((*c)->name, "-Z");
         wrong();
     }
     mzcache("evict");
@@ -157,6 +158,26 @@ static void doctor(void **state)
     (void)unsetenv("MZ_SWAP_FOLDER");
 }
 
+static void profile(void **state)
+{
+    (void)state;
+    (void)setenv("XDG_CACHE_HOME", folder, 1);
+    mzcache("profile", "--quick", "--force", "--swap-folder", folder, "--json");
+    expect_exit(0);
+    json_t *profile = output_json();
+    assert_true(json_number_value(json_object_get(profile, "read_gbps")) > 0);
+    json_decref(profile);
+    mzcache("profile", "--quick", "--swap-folder", "/dev/shm");
+    expect_exit(1);
+    assert_non_null(strstr(last.err, "lies in memory"));
+    mzcache("profile", "--swap-folder", "/dev/null/nowhere");
+    expect_exit(1);
+    mzcache("profile", "--workers", "65");
+    wrong();
+    mzcache("profile", "--workers", "none");
+    wrong();
+}
+
 static void full_output(void **state)
 {
     const char *argv[] = {"sh", "-c", "exec \"$0\" --help > /dev/full", MZ_COMMAND, NULL};
@@ -170,7 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help),   cmocka_unit_test(wrong_usage), cmocka_unit_test(without_a_process),
-        cmocka_unit_test(doctor), cmocka_unit_test(full_output),
+        cmocka_unit_test(doctor), cmocka_unit_test(profile),     cmocka_unit_test(full_output),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -180,6 +180,57 @@ static void several(void **state)
     fake_end(&other);
 }
 
+/* How many lines of the output name the process. */
+static int lines_of(const struct fake *f)
+{
+    char wanted[48];
+    int n = 0;
+
+    (void)snprintf(wanted, sizeof(wanted), "\"pid\":%s,", f->pid_text);
+    for (const char *at = last.out; (at = strstr(at, wanted)) != NULL; at++)
+        n++;
+    return n;
+}
+
+/* What is asked of all reaches all; a size goes on to the next process when the first has no more. */
+static void all_of_several(void **state)
+{
+    struct fake other;
+
+    (void)state;
+    fake_start(&other, "model");
+    mzcache("status", "--json");
+    expect_exit(0);
+    assert_int_equal(lines_of(&fake), 1);
+    assert_int_equal(lines_of(&other), 1);
+    mzcache("evict", "--to", "50%", "--json");
+    expect_exit(0);
+    assert_int_equal(lines_of(&fake), 1);
+    assert_int_equal(lines_of(&other), 1);
+    mzcache("evict", "1T", "--json");
+    expect_exit(0);
+    assert_int_equal(lines_of(&fake), 1);
+    assert_int_equal(lines_of(&other), 1);
+    mzcache("restore", "--wait", "--json");
+    expect_exit(0);
+    assert_int_equal(lines_of(&fake), 1);
+    assert_int_equal(lines_of(&other), 1);
+    mzcache("top", "--count", "1");
+    expect_exit(0);
+    assert_non_null(strstr(last.out, fake.pid_text));
+    assert_non_null(strstr(last.out, other.pid_text));
+    mzcache("option");
+    expect_exit(2); /* which one? */
+    mzcache("log", "--follow");
+    expect_exit(2);
+    mzcache("option", "hold", "4s", "--all");
+    expect_exit(0);
+    mzcache("option", "hold", "--pid", other.pid_text);
+    expect_exit(0);
+    assert_string_equal(last.out, "4s\n");
+    fake_end(&other);
+}
+
 static void log_and_top(void **state)
 {
     (void)state;
@@ -265,6 +316,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(limit, setup, teardown),
         cmocka_unit_test_setup_teardown(option, setup, teardown),
         cmocka_unit_test_setup_teardown(several, setup, teardown),
+        cmocka_unit_test_setup_teardown(all_of_several, setup, teardown),
         cmocka_unit_test_setup_teardown(log_and_top, setup, teardown),
         cmocka_unit_test_setup_teardown(follow_ends_with_the_process, setup, teardown),
         cmocka_unit_test_setup_teardown(the_killed_leave_no_trace, setup, teardown),
