@@ -68,13 +68,13 @@ struct pending {
 static void *apply_pending(void *arg)
 {
     struct pending *pending = arg;
-    struct mz_core_status status;
+    struct mz_core_brief brief;
     uint64_t bytes, floor = 0;
     const struct timespec pause = {.tv_nsec = 200 * 1000 * 1000};
 
     for (;;) {
-        mz_core_status(pending->core, &status);
-        if (status.last_use_ns != 0 && status.total_bytes != 0)
+        mz_core_brief(pending->core, &brief);
+        if (brief.last_use_ns != 0 && brief.total_bytes != 0)
             break;
         (void)nanosleep(&pause, NULL);
     }

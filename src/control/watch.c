@@ -34,23 +34,18 @@ struct mz_watch {
 static int facts(void *user, struct mz_policy_facts *ret)
 {
     struct mz_watch *watch = user;
-    struct mz_core_status status;
-    uint64_t clean = 0, resident = 0;
+    struct mz_core_brief brief;
 
-    mz_core_status(watch->core, &status);
-    for (int i = 0; i < MZ_KIND_SCRATCH; i++) {
-        clean += status.kind[i].clean_bytes;
-        resident += status.kind[i].resident_bytes;
-    }
+    mz_core_brief(watch->core, &brief);
     *ret = (struct mz_policy_facts){
-        .total_bytes = status.total_bytes,
-        .remaining_bytes = status.remaining_bytes,
-        .floor_bytes = status.floor_bytes,
-        .dirty_bytes = resident > clean ? resident - clean : 0,
-        .limit_bytes = status.limit_bytes,
-        .last_use_ns = status.last_use_ns,
+        .total_bytes = brief.total_bytes,
+        .remaining_bytes = brief.remaining_bytes,
+        .floor_bytes = brief.floor_bytes,
+        .dirty_bytes = brief.dirty_bytes,
+        .limit_bytes = brief.limit_bytes,
+        .last_use_ns = brief.last_use_ns,
         .evict_bytes_per_s = watch->evict_bytes_per_s,
-        .computing = status.computing,
+        .computing = brief.computing,
     };
     return 0;
 }
@@ -137,15 +132,14 @@ static uint64_t peer_bytes(pid_t pid, uint64_t own_idle_ms)
 static uint64_t peers_idle_longer_bytes(void *user)
 {
     struct mz_watch *watch = user;
-    struct mz_core_status status;
+    struct mz_core_brief brief;
     pid_t *pids;
     size_t n;
     uint64_t sum = 0;
 
-    mz_core_status(watch->core, &status);
+    mz_core_brief(watch->core, &brief);
     uint64_t now = mz_os_now_ns();
-    uint64_t idle_ms =
-        status.computing || now < status.last_use_ns ? 0 : (now - status.last_use_ns) / 1000000;
+    uint64_t idle_ms = brief.computing || now < brief.last_use_ns ? 0 : (now - brief.last_use_ns) / 1000000;
     if (mz_client_list(&pids, &n) < 0)
         return 0;
     for (size_t i = 0; i < n; i++)

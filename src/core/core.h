@@ -252,7 +252,18 @@ struct mz_core_status {
     bool computing, restoring;
 };
 
+/* Everything. Asks the kernel which pages are in memory, under the lock: some milliseconds for each gigabyte. */
 void mz_core_status(struct mz_core *core, struct mz_core_status *ret);
+
+/* What is known without asking the kernel: for those who look once a second and more often. */
+struct mz_core_brief {
+    uint64_t total_bytes, remaining_bytes, floor_bytes, limit_bytes;
+    uint64_t dirty_bytes; /* resident without a copy */
+    uint64_t last_use_ns; /* as above */
+    bool computing;
+};
+
+void mz_core_brief(struct mz_core *core, struct mz_core_brief *ret);
 
 /* The profile that plans go by (core/profile.h): as measured or guessed, with what was learned in use. */
 struct mz_profile;

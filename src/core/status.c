@@ -97,6 +97,30 @@ void mz_core_status(struct mz_core *core, struct mz_core_status *ret)
     *ret = status;
 }
 
+static uint64_t dirty_bytes(const struct mz_core *core)
+{
+    uint64_t bytes = 0;
+
+    for (const struct mz_region *region = core->regions; region; region = region->next)
+        for (uint32_t i = 0; i < region->n; i++)
+            for (uint32_t u = 0; u < region->tensors[i]->n; u++) {
+                const struct mz_unit *unit = &region->tensors[i]->units[u];
+                bytes += mz_unit_holds_memory(unit) && !(unit->state == MZ_RESIDENT && unit->copies) ? mz_unit_bytes(unit) : 0;
+            }
+    return bytes;
+}
+
+void mz_core_brief(struct mz_core *core, struct mz_core_brief *ret)
+{
+    pthread_mutex_lock(&core->lock);
+    mz_core_totals(core, &ret->total_bytes, &ret->remaining_bytes, &ret->floor_bytes);
+    ret->limit_bytes = core->limit_bytes;
+    ret->dirty_bytes = dirty_bytes(core);
+    ret->last_use_ns = core->last_use_ns;
+    ret->computing = core->graphs > 0;
+    pthread_mutex_unlock(&core->lock);
+}
+
 static const char *where(const struct mz_unit *unit)
 {
     switch ((enum mz_state)unit->state) {
