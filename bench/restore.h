@@ -17,6 +17,7 @@ struct options {
     uint32_t levels[LEVELS_MAX]; /* percent remaining */
     uint32_t n_levels, tokens, runs, limit_percent;
     int threads;
+    double read_gbps; /* 0: of this machine */
     bool swa_full;
 };
 
@@ -50,6 +51,12 @@ struct paths {
     uint64_t storage_bytes, stack_bytes;
 };
 
+/* Plain bytes that are evicted now. */
+struct paths evicted_paths(struct bench *b);
+
+/* Bytes that this process caused to be read from storage so far; 0 where the kernel does not count. */
+uint64_t storage_read_bytes(void);
+
 /* restore_all(), and what it took. What was read is counted by the kernel where it does so: a chunk that went
  * to storage in encoded form is smaller than what it becomes. */
 double restore_counted(struct bench *b, struct paths *ret);
@@ -59,6 +66,9 @@ struct speed {
     struct bench_runs read_gbps, decode_gbps;
 };
 void measure_speed(struct bench *b, struct speed *speed);
+
+/* The same, or --read-gbps, kept as this machine's profile for the plugin. Before the first eviction. */
+void keep_profile(struct bench *b, struct speed *speed);
 
 /* Milliseconds that the paths need alone, at those throughputs. */
 double storage_ms(const struct paths *paths, const struct speed *speed);
@@ -78,6 +88,7 @@ void emit(const struct bench *b, const char *section, json_t *point, const char 
 void run_restore(struct bench *b); /* restore_levels.c */
 void run_orders(struct bench *b);  /* restore_swap.c */
 void run_paths(struct bench *b);
+void run_rules(struct bench *b);
 void run_evict(struct bench *b); /* restore_evict.c */
 void run_stream(struct bench *b);
 void run_longctx(struct bench *b); /* restore_stock.c */
