@@ -58,6 +58,8 @@ static void print_ledger(const json_t *s)
                  cli_size(cli_number(s, "store_file_bytes"), a),
                  cli_size(cli_number(s, "store_written_bytes"), b),
                  cli_size(cli_number(s, "model_cached_bytes"), c));
+    if (cli_number(s, "store_packed_bytes") > 0)
+        (void)printf("  of it packed weights: %s\n", cli_size(cli_number(s, "store_packed_bytes"), a));
     (void)printf("  not ours: %s anonymous memory, %s mapped files\n",
                  cli_size(cli_number(process, "outside_bytes"), a),
                  cli_size(cli_number(process, "rss_file_bytes"), b));

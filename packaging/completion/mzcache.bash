@@ -68,7 +68,7 @@ _mzcache()
     run:--clean) _mzcache_words 'off on'; return ;;
     run:--swap-folder) _mzcache_files; return ;;
     run:--swap-force) _mzcache_words 'off on'; return ;;
-    run:--repacked) _mzcache_words 'off store'; return ;;
+    run:--repacked) _mzcache_words 'off on'; return ;;
     run:--limit) _mzcache_words 'off'; return ;;
     run:--idle) _mzcache_words 'off'; return ;;
     run:--step) _mzcache_words 'own'; return ;;
@@ -101,7 +101,7 @@ _mzcache()
     option:clean) _mzcache_words 'off on'; return ;;
     option:swap-folder) _mzcache_files; return ;;
     option:swap-force) _mzcache_words 'off on'; return ;;
-    option:repacked) _mzcache_words 'off store'; return ;;
+    option:repacked) _mzcache_words 'off on'; return ;;
     option:limit) _mzcache_words 'off'; return ;;
     option:idle) _mzcache_words 'off'; return ;;
     option:step) _mzcache_words 'own'; return ;;

@@ -46,9 +46,9 @@ static const struct field status_fields[] = {
     STATUS(total_bytes),      STATUS(remaining_bytes),     STATUS(floor_bytes),
     STATUS(limit_bytes),      STATUS(stack_used_bytes),    STATUS(stack_reserve_bytes),
     STATUS(bounce_bytes),     STATUS(ledger_bytes),        STATUS(ledger_peak_bytes),
-    STATUS(store_file_bytes), STATUS(store_written_bytes), STATUS(read_bytes),
-    STATUS(decoded_bytes),    STATUS(evictions),           STATUS(restores),
-    STATUS(gate_waits),       STATUS(model_cached_bytes),
+    STATUS(store_file_bytes), STATUS(store_written_bytes), STATUS(store_packed_bytes),
+    STATUS(read_bytes),       STATUS(decoded_bytes),       STATUS(evictions),
+    STATUS(restores),         STATUS(gate_waits),          STATUS(model_cached_bytes),
 };
 
 static void put_fields(json_t *object, const struct field *fields, size_t n, const void *record)

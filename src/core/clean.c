@@ -1,4 +1,4 @@
-/* Clean-ahead: in idle time, units without a copy are written to the store while they stay in memory, so that an
+/* Clean-ahead: in idle time, units that lack a copy are written to the store while they stay in memory, so that an
  * eviction under pressure is a release and not a write.
  *
  * A unit that is being written is marked cleaning: it is not evicted, and a slice that wants to write it waits for the one
@@ -15,14 +15,15 @@ static struct mz_unit *next_dirty(struct mz_core *core, uint64_t bytes)
     mz_order_refresh(core);
     for (uint32_t i = core->n_units; i-- > 0;) {
         struct mz_unit *unit = core->sequence[i];
-        if (unit->state == MZ_RESIDENT && unit->copies == 0 && unit->pins == 0 && !unit->cleaning &&
-            !unit->tensor->fixed && !unit->tensor->form && mz_unit_stored_bytes(unit) <= bytes)
+        if (unit->state == MZ_RESIDENT && !mz_unit_is_clean(unit) && unit->pins == 0 && !unit->cleaning &&
+            !unit->tensor->fixed && mz_unit_stored_bytes(unit) <= bytes)
             return unit;
     }
     return NULL;
 }
 
-static int clean_one(struct mz_core *core, struct mz_unit *unit)
+/* Adds what was written. Lock held, dropped meanwhile. */
+static int clean_one(struct mz_core *core, struct mz_unit *unit, uint64_t *written)
 {
     unit->cleaning = true;
     core->n_moving++;
@@ -31,10 +32,12 @@ static int clean_one(struct mz_core *core, struct mz_unit *unit)
     pthread_mutex_lock(&core->lock);
     unit->cleaning = false;
     core->n_moving--;
-    if (!err)
-        unit->copies |= MZ_COPY_STORE;
+    if (!err) {
+        mz_unit_note_written(unit);
+        *written += mz_unit_stored_bytes(unit);
+    }
     pthread_cond_broadcast(&core->changed);
-    return err;
+    return err && mz_packed_give_up(unit, err) ? 0 : err;
 }
 
 int mz_core_clean(struct mz_core *core, uint64_t bytes, uint64_t *ret_written)
@@ -49,9 +52,7 @@ int mz_core_clean(struct mz_core *core, uint64_t bytes, uint64_t *ret_written)
             mz_store_punch(core->store); /* nothing else to do: blocks that are free go back to the disk */
             break;
         }
-        uint64_t size = mz_unit_stored_bytes(unit);
-        err = clean_one(core, unit);
-        written += err ? 0 : size;
+        err = clean_one(core, unit, &written);
     }
     if (written)
         mz_event_add(core, "clean", "idle", written, (double)(mz_os_now_ns() - start) / 1e6);

@@ -83,9 +83,10 @@ void mz_core_destroy(struct mz_core *core)
 
 /* ---- options */
 
-/* The stack's spare segment exists where the stack is used. */
+/* The stack's spare segment exists where the stack is used, packed images where they are wanted. */
 static void apply(struct mz_core *core)
 {
+    mz_packed_apply(core);
     mz_stack_spare(core->stack, core->options.kv == MZ_KV_Q8);
 }
 

@@ -236,7 +236,7 @@ struct mz_kind_status {
     uint64_t lost_bytes;
     uint64_t counted_bytes;   /* in memory as the page tables say */
     uint64_t swapped_bytes;   /* in the system's swap */
-    uint64_t clean_bytes;     /* resident with a valid copy */
+    uint64_t clean_bytes;     /* resident; evicting them writes nothing */
     uint64_t lossy_bytes;     /* passed through a lossy codec */
 };
 
@@ -245,6 +245,7 @@ struct mz_core_status {
     uint64_t total_bytes, remaining_bytes, floor_bytes, limit_bytes;
     uint64_t stack_used_bytes, stack_reserve_bytes, bounce_bytes, ledger_bytes, ledger_peak_bytes;
     uint64_t store_file_bytes, store_written_bytes; /* size of the swap file; all bytes ever written to it */
+    uint64_t store_packed_bytes;                    /* of the swap file: packed weights (option repacked) */
     uint64_t read_bytes, decoded_bytes;             /* ever restored, by path */
     uint64_t evictions, restores, gate_waits, gate_wait_ns;
     uint64_t model_cached_bytes;                    /* page cache of the model files */

@@ -13,6 +13,7 @@ struct group {
     struct mz_unit *units[MZ_GROUP];
     struct mz_request requests[MZ_GROUP];
     int errs[MZ_GROUP];
+    bool write[MZ_GROUP]; /* stored: lacks the copy */
     bool lossy[MZ_GROUP];
     uint32_t n;
     enum mz_action action;
@@ -48,9 +49,13 @@ static uint32_t group_take(struct mz_core *core, struct group *group, uint32_t a
 /* Several writes in flight; neighbours got extents behind each other. */
 static void group_write(struct mz_eviction *eviction, struct group *group)
 {
+    pthread_mutex_lock(&eviction->core->lock);
+    for (uint32_t i = 0; i < group->n; i++) /* some got their copy since the plan was made */
+        group->write[i] = !mz_unit_is_clean(group->units[i]);
+    pthread_mutex_unlock(&eviction->core->lock);
     for (uint32_t i = 0; i < group->n; i++) {
         group->requests[i] = (struct mz_request){0};
-        if (group->units[i]->copies) /* it got a copy since the plan was made */
+        if (!group->write[i])
             continue;
         if (!eviction->transfer) {
             group->errs[i] = mz_unit_write_store(group->units[i]);
@@ -89,6 +94,10 @@ static uint32_t group_note(struct mz_eviction *eviction, struct group *group)
     for (uint32_t i = 0; i < group->n; i++) {
         struct mz_unit *unit = group->units[i];
         uint64_t bytes = mz_unit_bytes(unit);
+        if (group->errs[i] && mz_packed_give_up(unit, group->errs[i])) {
+            group->errs[i] = 0;
+            group->write[i] = false;
+        }
         if (group->errs[i]) {
             eviction->err = group->errs[i];
             eviction->no_stack = eviction->no_stack || group->action == MZ_STACK;
@@ -100,9 +109,9 @@ static uint32_t group_note(struct mz_eviction *eviction, struct group *group)
             continue;
         }
         if (group->action == MZ_STORE) {
-            if (!unit->copies)
-                unit->copies = MZ_COPY_STORE;
-            eviction->report.to_store_bytes += bytes;
+            if (group->write[i])
+                mz_unit_note_written(unit);
+            eviction->report.to_store_bytes += group->write[i] ? bytes : 0;
         } else if (group->action == MZ_STACK) {
             /* What comes back will differ from a copy made before the first loss, and equal one made after
              * it. */

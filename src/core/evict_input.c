@@ -76,7 +76,7 @@ static void describe(const struct mz_unit *unit, struct mz_plan_unit *ret)
                         : unit->tensor->kind == MZ_KIND_WEIGHT ? hi - lo
                                                                : mz_evict_count(unit->tensor->region, lo, hi),
         .plain_bytes = bytes,
-        .clean = on_stack ? (unit->copies & MZ_COPY_STORE) != 0 : unit->copies != 0,
+        .clean = on_stack ? (unit->copies & MZ_COPY_STORE) != 0 : mz_unit_is_clean(unit),
         .on_stack = on_stack,
         .read_ns = mz_profile_read_ns(&core->profile, on_stack ? unit->slot.bytes : bytes),
         .decode_ns = mz_profile_decode_ns(&core->profile, MZ_CODEC_Q8, bytes),

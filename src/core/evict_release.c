@@ -70,15 +70,17 @@ int mz_unit_evict(struct mz_unit *unit, uint64_t *freed)
     int err = 0;
 
     mz_unit_move(unit, MZ_EVICTING);
-    if (unit->copies == 0) {
+    if (!mz_unit_is_clean(unit)) {
         pthread_mutex_unlock(&core->lock);
         err = mz_unit_write_store(unit);
         pthread_mutex_lock(&core->lock);
-        if (err)
-            mz_unit_move(unit, MZ_RESIDENT);
-        else
-            unit->copies |= MZ_COPY_STORE;
+        if (!err)
+            mz_unit_note_written(unit);
+        else if (mz_packed_give_up(unit, err))
+            err = 0;
     }
+    if (err)
+        mz_unit_move(unit, MZ_RESIDENT);
     return err ? err : mz_unit_release(unit, freed);
 }
 

@@ -190,6 +190,8 @@ int mz_tensor_set_form(struct mz_tensor *tensor, const struct mz_form *form)
     if (tensor->form != form) {
         tensor->reforming = true;
         for (uint32_t i = 0; i < tensor->n; i++)
+            mz_unit_void(&tensor->units[i], MZ_COPY_PACKED);
+        for (uint32_t i = 0; i < tensor->n; i++)
             if (tensor->units[i].state == MZ_RESIDENT)
                 mz_unit_move(&tensor->units[i], MZ_EVICTING);
         err = leave_all(tensor, &end);

@@ -56,8 +56,8 @@ static const struct row table[] = {
     CHOICE_OF(swap_force, "swap-force", "MZ_SWAP_FORCE", "off", "off|on",
               "allow a swap folder that lies in memory (tmpfs)"),
     CHOICE_OF(
-        repacked, "repacked", "MZ_REPACKED", "off", "off|store",
-        "evicted weights in the CPU's own layout: made again from the model file, or kept in the swap file"),
+        repacked, "repacked", "MZ_REPACKED", "off", "off|on",
+        "keep evicted weights that are packed for the CPU in the swap file, instead of packing them again"),
 };
 
 #define ROWS (sizeof table / sizeof table[0])

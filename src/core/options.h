@@ -15,7 +15,6 @@ enum mz_kv_format { MZ_KV_EXACT, MZ_KV_Q8 };
 enum mz_order_rule { MZ_ORDER_BACKWARD, MZ_ORDER_FORWARD, MZ_ORDER_RANDOM };
 enum mz_overlap { MZ_OVERLAP_FULL, MZ_OVERLAP_NONE, MZ_OVERLAP_ALLOC_RELOAD, MZ_OVERLAP_RELOAD_PREFILL };
 enum mz_paths { MZ_PATHS_PARALLEL, MZ_PATHS_SEQUENTIAL };
-enum mz_repacked { MZ_REPACKED_OFF, MZ_REPACKED_STORE };
 
 struct mz_options {
     uint32_t kv;                       /* enum mz_kv_format */
@@ -23,10 +22,9 @@ struct mz_options {
     uint32_t overlap;                  /* enum mz_overlap */
     uint32_t paths;                    /* enum mz_paths */
     uint32_t rule;                     /* enum mz_rule */
-    uint32_t repacked;                 /* enum mz_repacked */
     uint32_t workers;                  /* restoring threads; 0: as many as CPUs, at least 2, at most 8 */
     uint32_t request_bytes;            /* of one read or write; 0: what the profile says */
-    uint32_t uring, clean, swap_force; /* 0 or 1 */
+    uint32_t uring, clean, swap_force, repacked; /* 0 or 1 */
     char swap_folder[4096];            /* "": the cache folder */
 };
 

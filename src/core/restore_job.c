@@ -1,6 +1,6 @@
 /* A job: memory is committed (huge pages where the engine asked for them), the bytes are read straight into
- * place or decoded straight into place, verified there, and the gate is woken. Packed weights and encoded
- * images come through a buffer of the job. Nothing here holds core->lock but to say what became of a unit. */
+ * place or decoded straight into place, verified there, and the gate is woken. Weights that are to be packed
+ * and encoded images come through a buffer of the job. Nothing here holds core->lock but to say what became of a unit. */
 #include <errno.h>
 
 #include "core/restore.h"
@@ -13,6 +13,8 @@ enum mz_path mz_unit_path(const struct mz_unit *unit)
 
 uint64_t mz_unit_file_offset(const struct mz_unit *unit)
 {
+    if (unit->copies & MZ_COPY_PACKED)
+        return unit->packed_offset;
     if (unit->copies & MZ_COPY_STORE)
         return unit->store_offset;
     return unit->tensor->source_offset + mz_unit_offset(unit) - unit->tensor->offset;
@@ -84,7 +86,8 @@ static int job_submit(struct mz_core *core, struct mz_transfer *transfer, struct
     int err = 0;
 
     *request = (struct mz_request){.short_ok = true, .user = job};
-    request->file = unit->copies & MZ_COPY_STORE ? mz_store_file(core->store) : &unit->tensor->source->file;
+    bool stored = unit->copies & (MZ_COPY_STORE | MZ_COPY_PACKED);
+    request->file = stored ? mz_store_file(core->store) : &unit->tensor->source->file;
     if (job->bounced)
         err = request_bounced(core, job, request);
     else
@@ -107,6 +110,16 @@ static int unit_place(struct mz_unit *unit, const void *from)
         return err;
     return engine->ops->pack(engine, tensor->form, mz_unit_offset(unit) - tensor->offset, from,
                              mz_unit_bytes(unit), mz_unit_address(unit));
+}
+
+/* What could not be read well is made again, and written again when it leaves next. */
+static void drop_packed(struct mz_unit *unit)
+{
+    struct mz_core *core = unit->tensor->region->core;
+
+    pthread_mutex_lock(&core->lock);
+    mz_unit_void(unit, MZ_COPY_PACKED);
+    pthread_mutex_unlock(&core->lock);
 }
 
 /* The careful way, for a unit whose first try failed: read again by itself, from any copy. */
@@ -176,8 +189,12 @@ static void unit_finish(struct mz_core *core, struct mz_job *job, struct mz_unit
         err = mz_unit_decode(unit, mz_unit_address(unit));
     else if (!err && job->bounced)
         err = unit_place(unit, (char *)job->bounce.memory + job->skip);
+    else if (!err && unit->tensor->form)
+        err = mz_unit_verify_packed(unit);
     else if (!err)
         err = mz_unit_verify(unit, mz_unit_address(unit));
+    if (err)
+        drop_packed(unit);
     if (err)
         err = unit_again(core, job, unit);
     if (err)

@@ -158,7 +158,7 @@ static void job_span(struct mz_core *core, struct mz_job *job)
 
 static bool through_bounce(const struct mz_unit *unit)
 {
-    return unit->tensor->form || unit->image_bytes;
+    return (unit->tensor->form && !(unit->copies & MZ_COPY_PACKED)) || unit->image_bytes;
 }
 /* Makes a job of the unit and the neighbours that fit into one request. */
 static void job_fill(struct mz_core *core, struct mz_job *job, struct mz_unit *unit)

@@ -32,8 +32,8 @@
 /* The states of a unit; unit.c has the diagram and checks it. */
 enum mz_state { MZ_EMPTY, MZ_RESIDENT, MZ_EVICTING, MZ_EVICTED, MZ_RESTORING, MZ_LOST };
 
-/* Valid copies of a unit's plain bytes, beside the memory. */
-enum { MZ_COPY_FILE = 1, MZ_COPY_STORE = 2, MZ_COPY_STACK = 4 };
+/* Valid copies of a unit's plain bytes, beside the memory; and of the packed ones, never without the others (packed.c). */
+enum { MZ_COPY_FILE = 1, MZ_COPY_STORE = 2, MZ_COPY_STACK = 4, MZ_COPY_PACKED = 8 };
 
 struct mz_unit {
     struct mz_tensor *tensor; /* fixed */
@@ -56,6 +56,8 @@ struct mz_unit {
     uint64_t hash;            /* XXH3-64 of the plain bytes */
     uint64_t store_offset;    /* with MZ_COPY_STORE: its extent of mz_unit_stored_bytes() */
     uint64_t image_bytes;     /* with MZ_COPY_STORE: 0: plain bytes, else the size of an encoded image */
+    uint64_t packed_offset;   /* with MZ_COPY_PACKED: its extent in the store */
+    uint64_t packed_hash;     /* with MZ_COPY_PACKED: XXH3-64 of the bytes there */
     struct mz_slot slot;      /* with MZ_COPY_STACK */
     struct mz_unit *want_next;
 };
@@ -114,6 +116,7 @@ struct mz_core {
     pthread_mutex_t evict_turn; /* one eviction, limit or clearing of the plan's buffers at a time */
 
     struct mz_options options;
+    bool packed_failed;       /* a packed image could not be written; none is until the option is set again */
     struct mz_profile profile;
     uint32_t profile_state;   /* enum mz_profile_state */
     bool profile_started;     /* evict_turn: the thread below runs or has run */
@@ -238,12 +241,15 @@ struct mz_bounce {
 };
 int mz_unit_hash(struct mz_unit *unit, const void *plain);   /* remembers the hash; 0 */
 int mz_unit_verify(const struct mz_unit *unit, const void *plain); /* 0 or -EBADMSG */
+int mz_unit_verify_packed(const struct mz_unit *unit); /* what was read into its place from the packed copy; the same */
 int mz_unit_extent(struct mz_unit *unit, uint64_t image_bytes); /* its place in the store. -ENOSPC ... */
+/* Its bytes as they are in memory, plain or packed, into the store: extent, hash, write. The caller notes the copy. */
+int mz_unit_write_store(struct mz_unit *unit);
 /* The same in two halves, for several in flight: extent and hash, and a request to submit; then its result. The second
  * frees the extent when the write failed, and returns that error. */
 int mz_unit_write_begin(struct mz_unit *unit, struct mz_request *ret);
 int mz_unit_write_end(struct mz_unit *unit, int err, const struct mz_request *request);
-int mz_unit_write_store(struct mz_unit *unit); /* extent, hash, write; the caller notes the copy */
+void mz_unit_note_written(struct mz_unit *unit); /* lock held: it has that copy */
 int mz_unit_encode(struct mz_unit *unit, bool *ret_lossy); /* onto the stack. -ENOMEM; the caller notes the copy */
 int mz_unit_decode(struct mz_unit *unit, void *to); /* from the stack, checked by the image's own hash */
 int mz_unit_decode_image(struct mz_unit *unit, const void *image, void *to);
@@ -281,6 +287,14 @@ void mz_restore_want(struct mz_unit *unit);           /* lock held: the gate wai
 
 /* ---- restore.c */
 void mz_restore_commit_all(struct mz_core *core);     /* backs all that is evicted with memory, for the ablations */
+
+/* ---- packed.c; lock held */
+/* Whether releasing a unit in memory writes nothing first: it has every copy that it is to have. */
+bool mz_unit_is_clean(const struct mz_unit *unit);
+/* Whether the unit can do without the copy whose writing failed with `err`: a packed one, given up then and said once. */
+bool mz_packed_give_up(struct mz_unit *unit, int err);
+/* The option was set: tries again, or frees what the images take, but for those in use now. */
+void mz_packed_apply(struct mz_core *core);
 
 /* ---- profile_use.c */
 void mz_profile_use(struct mz_core *core);   /* evict_turn held: reads it if the stack may be used now */

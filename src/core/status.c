@@ -38,11 +38,11 @@ static void add_unit(const struct mz_unit *unit, struct mz_kind_status *kind)
         kind->lost_bytes += bytes;
     else if (unit->copies & MZ_COPY_STACK)
         kind->stack_bytes += bytes;
-    else if (unit->copies & MZ_COPY_STORE)
+    else if (unit->copies & (MZ_COPY_STORE | MZ_COPY_PACKED))
         kind->store_bytes += bytes;
     else
         kind->dropped_bytes += bytes;
-    kind->clean_bytes += unit->state == MZ_RESIDENT && unit->copies ? bytes : 0;
+    kind->clean_bytes += unit->state == MZ_RESIDENT && mz_unit_is_clean(unit) ? bytes : 0;
     kind->lossy_bytes += unit->lossy ? bytes : 0;
 }
 
@@ -61,8 +61,11 @@ static void add_region(const struct mz_region *region, struct mz_core_status *st
         kind->resident_bytes += resident;
     }
     for (uint32_t i = 0; i < region->n; i++)
-        for (uint32_t u = 0; u < region->tensors[i]->n; u++)
-            add_unit(&region->tensors[i]->units[u], &status->kind[region->tensors[i]->kind]);
+        for (uint32_t u = 0; u < region->tensors[i]->n; u++) {
+            const struct mz_unit *unit = &region->tensors[i]->units[u];
+            add_unit(unit, &status->kind[region->tensors[i]->kind]);
+            status->store_packed_bytes += unit->copies & MZ_COPY_PACKED ? mz_unit_stored_bytes(unit) : 0;
+        }
 }
 
 void mz_core_status(struct mz_core *core, struct mz_core_status *ret)
@@ -136,7 +139,9 @@ static const char *where(const struct mz_unit *unit)
     case MZ_EVICTED:
         break;
     }
-    return unit->copies & MZ_COPY_STACK ? "stack" : unit->copies & MZ_COPY_STORE ? "store" : "file";
+    if (unit->copies & MZ_COPY_STACK)
+        return "stack";
+    return unit->copies & (MZ_COPY_STORE | MZ_COPY_PACKED) ? "store" : "file";
 }
 
 void mz_core_visit(struct mz_core *core, void (*see)(void *user, const struct mz_unit_view *view), void *user)
@@ -153,7 +158,7 @@ void mz_core_visit(struct mz_core *core, void (*see)(void *user, const struct mz
             .index = unit->index,
             .order = unit->order,
             .bytes = mz_unit_bytes(unit),
-            .clean = unit->state == MZ_RESIDENT && unit->copies,
+            .clean = unit->state == MZ_RESIDENT && mz_unit_is_clean(unit),
             .lossy = unit->lossy,
             .is_v = unit->tensor->is_v,
             .pinned = unit->pins > 0,

@@ -37,6 +37,11 @@ const char *mz_unit_where(const struct mz_unit *unit)
     return unit->copies & MZ_COPY_FILE ? unit->tensor->source->path : "memory";
 }
 
+int mz_unit_verify_packed(const struct mz_unit *unit)
+{
+    return XXH3_64bits(mz_unit_address(unit), mz_unit_bytes(unit)) != unit->packed_hash ? -EBADMSG : 0;
+}
+
 /* ---- the store */
 
 int mz_unit_extent(struct mz_unit *unit, uint64_t image_bytes)
@@ -58,6 +63,26 @@ static void give_up_extent(struct mz_unit *unit)
     unit->image_bytes = 0;
 }
 
+/* An extent and the hash for the bytes in memory. */
+static int begin_packed(struct mz_unit *unit)
+{
+    uint64_t offset;
+    int err = mz_store_alloc(core_of(unit)->store, mz_unit_bytes(unit), &offset);
+
+    if (err)
+        return err;
+    unit->packed_offset = offset;
+    unit->packed_hash = XXH3_64bits(mz_unit_address(unit), mz_unit_bytes(unit));
+    return 0;
+}
+
+static int begin_plain(struct mz_unit *unit)
+{
+    int err = mz_unit_extent(unit, 0);
+
+    return err ? err : mz_unit_hash(unit, mz_unit_address(unit));
+}
+
 /* Whole blocks where the unit has its pages for itself, so that direct I/O fits; what lies behind its end is padding. */
 static uint64_t write_bytes(const struct mz_unit *unit)
 {
@@ -69,15 +94,15 @@ static uint64_t write_bytes(const struct mz_unit *unit)
 
 int mz_unit_write_begin(struct mz_unit *unit, struct mz_request *ret)
 {
-    int err = mz_unit_extent(unit, 0);
+    bool packed = unit->tensor->form != NULL;
+    int err = packed ? begin_packed(unit) : begin_plain(unit);
 
     if (err)
         return err;
-    mz_unit_hash(unit, mz_unit_address(unit));
     *ret = (struct mz_request){
         .file = mz_store_file(core_of(unit)->store),
         .memory = mz_unit_address(unit),
-        .offset = unit->store_offset,
+        .offset = packed ? unit->packed_offset : unit->store_offset,
         .bytes = write_bytes(unit),
         .write = true,
     };
@@ -88,7 +113,9 @@ int mz_unit_write_end(struct mz_unit *unit, int err, const struct mz_request *re
 {
     if (request->bytes == 0)
         return err; /* it never had an extent */
-    if (err)
+    if (err && unit->tensor->form)
+        mz_store_free(core_of(unit)->store, unit->packed_offset, mz_unit_bytes(unit));
+    else if (err)
         give_up_extent(unit);
     else
         mz_store_note_written(core_of(unit)->store, request->bytes);
@@ -104,6 +131,11 @@ int mz_unit_write_store(struct mz_unit *unit)
         return err;
     err = mz_file_write(request.file, request.memory, request.bytes, request.offset);
     return mz_unit_write_end(unit, err, &request);
+}
+
+void mz_unit_note_written(struct mz_unit *unit)
+{
+    unit->copies |= unit->tensor->form ? MZ_COPY_PACKED : MZ_COPY_STORE;
 }
 
 /* ---- the stack */

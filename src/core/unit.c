@@ -193,7 +193,7 @@ static void unit_check(const struct mz_unit *unit)
         break;
     case MZ_EVICTED:
     case MZ_RESTORING:
-        assert(unit->copies != 0 && unit->pins == 0 && !unit->cleaning);
+        assert((unit->copies & ~MZ_COPY_PACKED) && unit->pins == 0 && !unit->cleaning);
         break;
     case MZ_EVICTING:
         assert(unit->pins == 0 && !unit->cleaning);
@@ -281,6 +281,8 @@ void mz_unit_void(struct mz_unit *unit, unsigned copies)
         mz_store_free(core->store, unit->store_offset, mz_unit_stored_bytes(unit));
     if (copies & MZ_COPY_STORE)
         unit->image_bytes = 0;
+    if (copies & MZ_COPY_PACKED)
+        mz_store_free(core->store, unit->packed_offset, mz_unit_bytes(unit));
     if (copies & MZ_COPY_STACK)
         mz_stack_drop(core->stack, &unit->slot);
     unit->copies &= (uint8_t)~copies;

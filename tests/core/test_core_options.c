@@ -76,7 +76,7 @@ static void test_numbers_mean_the_enums(void **state)
     assert_int_equal(options.overlap, MZ_OVERLAP_FULL);
     assert_int_equal(options.paths, MZ_PATHS_PARALLEL);
     assert_int_equal(options.rule, MZ_RULE_EXACT);
-    assert_int_equal(options.repacked, MZ_REPACKED_OFF);
+    assert_int_equal(options.repacked, 0);
     assert_int_equal(options.uring, 1);
     assert_int_equal(options.swap_force, 0);
     assert_int_equal(mz_options_set(&options, "kv", "q8"), 0);
@@ -93,8 +93,8 @@ static void test_numbers_mean_the_enums(void **state)
     assert_int_equal(options.paths, MZ_PATHS_SEQUENTIAL);
     assert_int_equal(mz_options_set(&options, "rule", "published"), 0);
     assert_int_equal(options.rule, MZ_RULE_PUBLISHED);
-    assert_int_equal(mz_options_set(&options, "repacked", "store"), 0);
-    assert_int_equal(options.repacked, MZ_REPACKED_STORE);
+    assert_int_equal(mz_options_set(&options, "repacked", "on"), 0);
+    assert_int_equal(options.repacked, 1);
 }
 
 static void test_sizes_and_counts(void **state)
