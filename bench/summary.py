@@ -103,17 +103,19 @@ def quality(sections):
 def summarise(tier, failed):
     sections = merge_tiers(read_points())
     table = sections.get("attn", {}).get("table", {"points": [], "limits": {}})
-    listed = {name: list(sections.get(name, {}).values()) for name in ("overhead", "longctx", "restore", "evict", "stream")}
+    listed = {name: list(sections.get(name, {}).values())
+              for name in ("overhead", "longctx", "restore", "evict", "stream", "perplexity")}
     summary = {
         "meta": meta(tier, failed),
         "limits": sections.get("limits", {}).get("limits", {}),
         "overhead": listed["overhead"],
         "attn": table["points"], "attn_limits": table["limits"],
         "longctx": listed["longctx"],
-        "swap": {name: list(sections.get(f"swap.{name}", {}).values()) for name in ("paths", "orders", "codecs")},
+        "swap": {name: list(sections.get(f"swap.{name}", {}).values())
+                 for name in ("paths", "orders", "codecs", "rules")},
         "restore": listed["restore"], "evict": listed["evict"], "stream": listed["stream"],
         "baselines": baselines(sections),
-        "quality": quality(sections),
+        "quality": quality(sections), "perplexity": listed["perplexity"],
     }
     part = SUMMARY.with_suffix(".part")
     part.write_text(json.dumps(summary, indent=1) + "\n")

@@ -3,7 +3,8 @@
 #
 #   scripts/bootstrap.sh [WHAT...]
 #     packages    Debian packages that building and the demo need (root)
-#     tests       Debian packages that the tests need besides (root)
+#     tests       Debian packages that the tests need besides (root), and earlyoom
+#     release     Debian packages that trying a release in a bare system needs besides (root)
 #     venv        Python packages, in a virtual environment in the cache
 #     smollm2     the real model of demo and tests: models/smollm2-135m.gguf
 #     gemma3      a real model with sliding windows: models/gemma3-270m.gguf
@@ -12,8 +13,10 @@
 . "$(dirname "$0")/lib.sh"
 
 PACKAGES=(build-essential cmake ninja-build pkg-config ccache ca-certificates python3 python3-venv python3-pip
-          liburing-dev libxxhash-dev liblz4-dev libzstd-dev libjansson-dev libncurses-dev libcmocka-dev)
-TEST_PACKAGES=(clang qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross tmux procps zsh)
+          liburing-dev libxxhash-dev libjansson-dev libncurses-dev libcmocka-dev)
+TEST_PACKAGES=(clang qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross tmux procps zsh jq
+               socat)
+RELEASE_PACKAGES=(debootstrap)
 
 # missing PACKAGE... -> those that are not installed
 missing() {
@@ -115,6 +118,17 @@ bootstrap_gemma3() {
     mv "$target.joined" "$target"
 }
 
+# A killer for the survival test. Unpacked only: installing the package would start it on this machine. Without it the test is
+# skipped, and says so.
+bootstrap_earlyoom() {
+    local dir=$MZ_CACHE/earlyoom
+    if [[ -e $dir/usr/bin/earlyoom ]]; then
+        return 0
+    fi
+    mkdir -p "$dir"
+    (cd "$dir" && apt-get -q download earlyoom >&2 && dpkg-deb -x earlyoom_*.deb .) || warn "earlyoom could not be had"
+}
+
 bootstrap_synthetic() {
     step "Making models of known shapes" "$MZ_PYTHON" "$MZ_ROOT/scripts/models.py" "$MZ_MODELS" --all
 }
@@ -123,13 +137,14 @@ bootstrap() {
     local what
     case $1 in
     packages)  install_packages "${PACKAGES[@]}" ;;
-    tests)     install_packages "${PACKAGES[@]}" "${TEST_PACKAGES[@]}" ;;
+    tests)     install_packages "${PACKAGES[@]}" "${TEST_PACKAGES[@]}"; bootstrap_earlyoom ;;
+    release)   install_packages "${PACKAGES[@]}" "${RELEASE_PACKAGES[@]}" ;;
     venv)      bootstrap_venv ;;
     smollm2)   bootstrap_smollm2 ;;
     gemma3)    bootstrap_gemma3 ;;
     synthetic) bootstrap_synthetic ;;
-    all)       for what in tests venv smollm2 gemma3 synthetic; do bootstrap "$what"; done ;;
-    *)         die "unknown: $1 (packages, tests, venv, smollm2, gemma3, synthetic, all)" ;;
+    all)       for what in tests release venv smollm2 gemma3 synthetic; do bootstrap "$what"; done ;;
+    *)         die "unknown: $1 (packages, tests, release, venv, smollm2, gemma3, synthetic, all)" ;;
     esac
 }
 
