@@ -107,6 +107,42 @@ def draw_baselines(points):
          "time to first token, ms")
 
 
+def read_trace(path):
+    """(figures, events) of a survival trace."""
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    return [r for r in records if "event" not in r], [r for r in records if "event" in r]
+
+
+MARKS = {"kill": ("killed", "rx"), "evict": ("eviction", "bv"), "answer": ("answer", "g^")}
+
+
+def draw_survival(path, title):
+    """Memory over time: the server's and the hog's on each other, and all that is not available; above the dotted line somebody is
+    killed."""
+    figures, events = read_trace(path)
+    if not figures:
+        return
+    gib = 1 << 30
+    size = events[0]["size"] / gib
+    plots, (ax,) = figure(1)
+    plots.set_size_inches(11, 3.6)
+    seconds = [f["s"] for f in figures]
+    server, hog = ([f.get(who, 0) / gib for f in figures] for who in ("server", "hog"))
+    swapped = [f["swapped"] / gib for f in figures]
+    ax.stackplot(seconds, server, hog, labels=["server, anonymous", "hog"], colors=["tab:blue", "tab:orange"], alpha=0.7)
+    ax.plot(seconds, [size - f["available"] / gib for f in figures], "k-", lw=0.8, label="not available")
+    if any(swapped):
+        ax.plot(seconds, swapped, "m--", lw=0.8, label="in swap")
+    ax.axhline(0.9 * size, color="r", lw=0.8, ls=":", label="the killer's line")
+    for what, (label, mark) in MARKS.items():
+        at = [e.get("at", e["s"]) for e in events if e["event"] == what]
+        if at:
+            ax.plot(at, [1.03 * size] * len(at), mark, label=label)
+    ax.set(title=title, xlabel="seconds", ylabel="GiB", xlim=(0, None), ylim=(0, 1.1 * size))
+    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
+    save(plots, path.stem)
+
+
 def main():
     path = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else OUT / "summary.json"
     summary = json.loads(path.read_text())
@@ -119,6 +155,11 @@ def main():
     draw_attention(summary["attn"])
     draw_longctx(summary["longctx"])
     draw_baselines(summary["baselines"])
+    for point in summary["survival"]:
+        path = OUT / f"survival-{point['config'].replace(' ', '-').replace('+', '-')}.jsonl"
+        if "skipped" not in point and path.exists():
+            draw_survival(path, f"{point['config']}: {point['survived']} of {point['rounds']} rounds survived, "
+                                f"{point['answers_same']} answers as the first")
     return 0
 
 

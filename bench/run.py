@@ -15,7 +15,9 @@ import signal
 import subprocess
 import sys
 
-from jobs import ENVIRONMENT, full_jobs, quick_jobs
+import jobs as of_models
+import small
+from jobs import ENVIRONMENT
 from summary import OUT, POINTS, SUMMARY, read_points, summarise
 
 
@@ -77,7 +79,7 @@ def main():
     parser.add_argument("--list", action="store_true", help="name the jobs and end")
     args = parser.parse_args()
     name = "full" if args.full else "quick"
-    jobs = full_jobs() if args.full else quick_jobs()
+    jobs = [job for of in (of_models, small) for job in (of.full_jobs() if args.full else of.quick_jobs())]
     if args.only:
         jobs = [job for job in jobs if job.name.startswith(tuple(args.only))]
     if args.list:

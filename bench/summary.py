@@ -104,7 +104,7 @@ def summarise(tier, failed):
     sections = merge_tiers(read_points())
     table = sections.get("attn", {}).get("table", {"points": [], "limits": {}})
     listed = {name: list(sections.get(name, {}).values())
-              for name in ("overhead", "longctx", "restore", "evict", "stream", "perplexity")}
+              for name in ("overhead", "longctx", "restore", "evict", "stream", "perplexity", "survival", "idle")}
     summary = {
         "meta": meta(tier, failed),
         "limits": sections.get("limits", {}).get("limits", {}),
@@ -114,7 +114,7 @@ def summarise(tier, failed):
         "swap": {name: list(sections.get(f"swap.{name}", {}).values())
                  for name in ("paths", "orders", "codecs", "rules")},
         "restore": listed["restore"], "evict": listed["evict"], "stream": listed["stream"],
-        "baselines": baselines(sections),
+        "baselines": baselines(sections), "survival": listed["survival"], "idle": listed["idle"],
         "quality": quality(sections), "perplexity": listed["perplexity"],
     }
     part = SUMMARY.with_suffix(".part")

@@ -5,6 +5,7 @@
 #     packages    Debian packages that building and the demo need (root)
 #     tests       Debian packages that the tests need besides (root), and earlyoom
 #     release     Debian packages that trying a release in a bare system needs besides (root)
+#     earlyoom    the killer of the survival test, unpacked in the cache
 #     venv        Python packages, in a virtual environment in the cache
 #     smollm2     the real model of demo and tests: models/smollm2-135m.gguf
 #     gemma3      a real model with sliding windows: models/gemma3-270m.gguf
@@ -139,12 +140,13 @@ bootstrap() {
     packages)  install_packages "${PACKAGES[@]}" ;;
     tests)     install_packages "${PACKAGES[@]}" "${TEST_PACKAGES[@]}"; bootstrap_earlyoom ;;
     release)   install_packages "${PACKAGES[@]}" "${RELEASE_PACKAGES[@]}" ;;
+    earlyoom)  bootstrap_earlyoom ;;
     venv)      bootstrap_venv ;;
     smollm2)   bootstrap_smollm2 ;;
     gemma3)    bootstrap_gemma3 ;;
     synthetic) bootstrap_synthetic ;;
     all)       for what in tests release venv smollm2 gemma3 synthetic; do bootstrap "$what"; done ;;
-    *)         die "unknown: $1 (packages, tests, release, venv, smollm2, gemma3, synthetic, all)" ;;
+    *)         die "unknown: $1 (packages, tests, release, earlyoom, venv, smollm2, gemma3, synthetic, all)" ;;
     esac
 }
 

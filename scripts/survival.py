@@ -188,6 +188,7 @@ class Play:
 
     def run(self):
         begin = time.monotonic()
+        self.machine.note(event="begin", size=self.machine.size, config=self.args.config)
         self.seen = 0
         self.hog = Hog(self.machine)
         try:
