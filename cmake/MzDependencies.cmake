@@ -1,11 +1,9 @@
-# The libraries, as imported targets: PkgConfig::URING XXHASH LZ4 ZSTD JANSSON NCURSES CMOCKA,
+# The libraries, as imported targets: PkgConfig::URING XXHASH JANSSON NCURSES CMOCKA,
 # and of llama.cpp: mz::ggml-headers (headers only), mz::ggml-base, mz::ggml-cpu, mz::ggml, mz::llama.
 
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
-pkg_check_modules(LZ4 REQUIRED IMPORTED_TARGET liblz4)
-pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(NCURSES REQUIRED IMPORTED_TARGET ncursesw)
 if(MZ_TESTS)

@@ -11,6 +11,8 @@ add_library(mzcache::headers ALIAS mzcache_headers)
 install(TARGETS mzcache_headers EXPORT mzcache-targets)
 install(EXPORT mzcache-targets NAMESPACE mzcache:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/mzcache)
 
+install(FILES CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
 install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 if(TARGET ggml-mz)
   install(TARGETS ggml-mz LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -31,12 +33,26 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_PACKAGE_NAME mzcache)
   set(CPACK_PACKAGE_VENDOR "The mzCache authors")
   set(CPACK_PACKAGE_CONTACT "The mzCache authors <mzcache@localhost>")
-  set(CPACK_GENERATOR TGZ DEB)
+  set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
+  set(CPACK_GENERATOR DEB)
+  set(CPACK_STRIP_FILES ON)
+
+  set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_PACKAGE_SECTION misc)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_PACKAGE_DESCRIPTION "The command mzcache and its documentation, without the plugin: built without llama.cpp.")
   if(MZ_HAVE_LLAMA)
     # Found there when dependencies are looked up; they come from no package.
     set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${MZ_LLAMA_DIR}/bin")
+    set(CPACK_PACKAGE_DESCRIPTION "\
+A plugin for llama.cpp (libggml-mz.so) and the command mzcache. It works with
+ggml ${MZ_GGML_VERSION}: mzcache doctor PROGRAM says whether a program has that one.")
   endif()
-  set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
+
+  # The source archive: the tree without what is made in it and without hidden folders.
+  set(CPACK_SOURCE_GENERATOR TGZ)
+  set(CPACK_SOURCE_PACKAGE_FILE_NAME "mzcache-${PROJECT_VERSION}")
+  set(CPACK_SOURCE_IGNORE_FILES "^${PROJECT_SOURCE_DIR}/(\\\\.[^/]+|build|bench/out)/" "/__pycache__/" "/\\\\.pytest_cache/"
+      "/compile_commands\\\\.json$")
   include(CPack)
 endif()
