@@ -26,6 +26,7 @@ static void only_errors(enum ggml_log_level level, const char *text, void *user)
 void bench_plugin_open(const char *path, struct bench_plugin *ret)
 {
     llama_log_set(only_errors, NULL);
+    ggml_backend_load_all(); /* the CPU, where backends are loadable modules */
     ggml_backend_reg_t reg = path ? ggml_backend_load(path) : NULL;
     if (!reg)
         bench_die("%s cannot be loaded as a ggml backend", path ? path : "no plugin given: it");

@@ -3,7 +3,8 @@
 # machine, and prints the folder: include/ bin/ (programs and libraries) src/ (its source).
 # The folder is keyed by version, flags and CPU features, so a changed machine builds anew.
 #
-#   MZ_LLAMA_DL=1   the other build: backends as loadable modules, as the official binaries have them
+#   MZ_LLAMA_DL=1   the other build: backends as loadable modules, as the official binaries have them. Its one CPU module
+#                   is for AVX2: llama.cpp does not let modules be built for the very machine
 . "$(dirname "$0")/lib.sh"
 
 VERSION=0.3.36
@@ -11,12 +12,15 @@ SHA256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 SDIST=llama_cpp_python-$VERSION.tar.gz
 PROGRAMS=(llama-server llama-cli llama-bench llama-completion llama-perplexity llama-imatrix test-backend-ops)
 
-FLAGS=(-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF
-       -DLLAMA_BUILD_TESTS=ON -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_SERVER=ON
-       -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF)
+native=ON
+modules=()
 if [[ ${MZ_LLAMA_DL:-0} == 1 ]]; then
-    FLAGS+=(-DGGML_BACKEND_DL=ON)
+    native=OFF
+    modules=(-DGGML_BACKEND_DL=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON)
 fi
+FLAGS=(-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON "-DGGML_NATIVE=$native" -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF
+       -DLLAMA_BUILD_TESTS=ON -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_SERVER=ON
+       -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF "${modules[@]}")
 # The AMX header of gcc 12 tells the compiler that loading a tile configuration reads 8 of its 64 bytes. The
 # stores of the rest are then removed, and the first matrix product dies of an illegal instruction.
 if cc -march=native -dM -E - </dev/null 2>/dev/null | grep __AMX_TILE__ >/dev/null; then
@@ -24,6 +28,9 @@ if cc -march=native -dM -E - </dev/null 2>/dev/null | grep __AMX_TILE__ >/dev/nu
 fi
 key=$(printf '%s\n' "$VERSION" "${FLAGS[@]##*/}" "$(cpu_key)" "$(cc -dumpfullversion)" | sha256sum | cut -c1-12)
 dir=$MZ_CACHE/llama.cpp-$VERSION-$key
+if ((${#modules[@]})); then
+    FLAGS+=("-DGGML_BACKEND_DIR=$dir/build/bin")    # there every program finds them, not only those that lie beside them
+fi
 
 if [[ -e $dir/complete ]]; then
     printf '%s\n' "$dir"

@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <pthread.h>
 
+#include "ggml-backend.h"
+
 #include "engine/cpu/cpu.h"
 #include "os/mem.h"
 
@@ -22,6 +24,7 @@ static int get_engine(void **state)
 {
     (void)state;
     page = mz_os_page_bytes();
+    ggml_backend_load_all(); /* the CPU, where backends are loadable modules */
     return mz_cpu_engine(&engine);
 }
 
@@ -121,6 +124,26 @@ static void test_a_touch_is_a_page(void **state)
     engine->ops->unreserve(engine, memory);
 }
 
+/* Two pieces that share a block, and are known of before the first is committed, get it as one. */
+static void test_claimed_in_pieces(void **state)
+{
+    (void)state;
+    struct mz_memory *memory = reserve(8 * MIB);
+
+    engine->ops->claim(engine, memory, MIB, 4 * MIB);
+    assert_int_equal(counted(memory, 0, 8 * MIB), 0);
+    commit(memory, MIB, 2 * MIB);
+    uint64_t bytes = counted(memory, 0, 8 * MIB);
+    assert_int_equal(bytes, mz_os_huge_pages() && page == 4096 ? 3 * MIB : 2 * MIB);
+    commit(memory, 3 * MIB, 2 * MIB);
+    assert_int_equal(counted(memory, 0, 8 * MIB), 4 * MIB);
+    release(memory, MIB, 4 * MIB);
+    volatile unsigned char *base = engine->ops->base(memory);
+    base[3 * MIB] = 1;
+    assert_int_equal(counted(memory, 0, 8 * MIB), page);
+    engine->ops->unreserve(engine, memory);
+}
+
 static void test_small_region(void **state)
 {
     (void)state;
@@ -201,6 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_engine),   cmocka_unit_test(test_whole_blocks),
         cmocka_unit_test(test_ragged),       cmocka_unit_test(test_a_touch_is_a_page),
+        cmocka_unit_test(test_claimed_in_pieces),
         cmocka_unit_test(test_small_region), cmocka_unit_test(test_out_of_range),
         cmocka_unit_test(test_neighbours),
     };

@@ -38,6 +38,7 @@ static int get_engine(void **state)
 {
     (void)state;
     ggml_log_set(say_nothing, NULL); /* a line per packed piece */
+    ggml_backend_load_all(); /* the CPU, where backends are loadable modules */
     return mz_cpu_engine(&engine);
 }
 

@@ -34,6 +34,7 @@ static int load_plugin(void **state)
     (void)state;
     setenv("MZ_RUNTIME_DIR", "/dev/null/none", 0); /* no socket is needed */
     ggml_log_set(say_nothing, NULL);
+    ggml_backend_load_all(); /* the CPU, where backends are loadable modules */
     ggml_backend_reg_t reg = ggml_backend_load(MZ_PLUGIN);
     if (!reg)
         return -1;

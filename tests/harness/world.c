@@ -30,6 +30,7 @@ static int fetch_api(ggml_backend_reg_t reg, struct api *api)
 int world_open(struct world *world, const char *plugin)
 {
     llama_log_set(quiet, NULL);
+    ggml_backend_load_all(); /* the CPU, where backends are loadable modules */
     ggml_backend_reg_t reg = ggml_backend_load(plugin);
     if (!reg) {
         fprintf(stderr, "%s cannot be loaded as a ggml backend\n", plugin);
