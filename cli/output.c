@@ -38,7 +38,7 @@ void cli_print_json(const struct cli_target *target, const json_t *object)
     (void)json_object_del(copy, "ok");
     (void)json_object_set_new(copy, "pid", json_integer(target->pid));
     (void)json_object_set_new(copy, "program", json_string(target->program));
-    char *text = json_dumps(copy, JSON_COMPACT);
+    char *text = json_dumps(copy, JSON_COMPACT | JSON_REAL_PRECISION(15)); /* 0.1 stays 0.1 */
     if (text)
         (void)puts(text);
     free(text);

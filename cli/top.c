@@ -21,7 +21,7 @@ static void put_line(void *user, const char *text)
 
     if (!page->screen)
         (void)puts(text);
-    else if (page->row < page->rows)
+    else if (page->row + 1 < page->rows) /* the last row says how to end it */
         (void)mvaddnstr(page->row, 0, text, page->width);
     page->row++;
 }
@@ -52,12 +52,13 @@ static json_t *ask_events(const struct cli_target *t)
     }
 }
 
-static void show_target(const struct cli_target *t, struct page *page)
+/* `rows`: that it may take; 0: any number. */
+static void show_target(const struct cli_target *t, struct page *page, int rows)
 {
     json_t *status = ask(t, "status"), *layers = ask(t, "layers"), *events = ask_events(t);
 
     if (status)
-        top_view(status, layers, events, page->width, put_line, page);
+        top_view(status, layers, events, page->width, rows, put_line, page);
     json_decref(status);
     json_decref(layers);
     json_decref(events);
@@ -77,7 +78,7 @@ static int show(const struct cli_input *input, struct page *page)
     for (size_t i = 0; i < n; i++) {
         if (i)
             put_line(page, "");
-        show_target(&targets[i], page);
+        show_target(&targets[i], page, page->screen ? page->rows / (int)n - 1 : 0);
     }
     cli_targets_free(targets, n);
     return CLI_OK;

@@ -90,30 +90,80 @@ static void head(const struct out *out, const json_t *s)
             cli_size(cli_number(p, "available_bytes"), a));
 }
 
-static void bars(const struct out *out, const json_t *layers)
+static bool is_shown(const json_t *layer)
 {
-    char bar[LINE], size[CLI_TEXT];
-    int width = out->width - 24;
+    double bytes = sum_of(layer);
+
+    return bytes > 0 && bytes < 9e18;
+}
+
+static int shown_layers(const json_t *list)
+{
+    int n = 0;
     size_t i;
     json_t *layer;
 
-    if (width > 100)
-        width = 100;
-    if (width < 10)
-        width = 10;
-    json_array_foreach(json_object_get(layers, "layers"), i, layer)
+    json_array_foreach(list, i, layer)
+    {
+        n += is_shown(layer) && json_integer_value(json_object_get(layer, "layer")) >= 0;
+    }
+    return n;
+}
+
+/* Adds one layer's parts to the sum; what does not fit is no size of this world. */
+static void add_layer(json_t *sum, const json_t *layer)
+{
+    for (size_t i = 0; i < PARTS; i++) {
+        uint64_t bytes = cli_number(sum, parts[i].key), more = cli_number(layer, parts[i].key);
+        json_int_t both = more > (uint64_t)INT64_MAX - bytes ? INT64_MAX : (json_int_t)(bytes + more);
+        (void)json_object_set_new(sum, parts[i].key, json_integer(both));
+    }
+}
+
+static void say_bar(const struct out *out, const char *label, const json_t *layer)
+{
+    char bar[LINE], size[CLI_TEXT];
+    int width = out->width - 24;
+
+    width = width > 100 ? 100 : width < 10 ? 10 : width;
+    top_bar(layer, width, bar);
+    say(out, "  %6s [%s] %s", label, bar, cli_size((uint64_t)sum_of(layer), size));
+}
+
+/* `per`: layers in one bar. */
+static void bars(const struct out *out, const json_t *list, int per)
+{
+    json_t *layer, *sum = json_object();
+    json_int_t first = -1;
+    char label[48];
+    size_t i;
+    int n = 0;
+
+    json_array_foreach(list, i, layer)
     {
         json_int_t number = json_integer_value(json_object_get(layer, "layer"));
-        double bytes = sum_of(layer);
-        if (bytes <= 0 || bytes >= 9e18)
+        if (!is_shown(layer))
             continue;
-        top_bar(layer, width, bar);
+        if (number >= 0) {
+            first = n++ == 0 ? number : first;
+            add_layer(sum, layer);
+        }
+        if (n > 0 && (n == per || number < 0 || i + 1 == json_array_size(list))) {
+            json_int_t last = first + n - 1;
+            if (first == last)
+                (void)snprintf(label, sizeof(label), "%d", (int)first);
+            else
+                (void)snprintf(label, sizeof(label), "%d-%d", (int)first, (int)last);
+            say_bar(out, label, sum);
+            (void)json_object_clear(sum);
+            n = 0;
+        }
         if (number < 0)
-            say(out, "  others [%s] %s", bar, cli_size((uint64_t)bytes, size));
-        else
-            say(out, "  %6d [%s] %s", (int)number, bar, cli_size((uint64_t)bytes, size));
+            say_bar(out, "others", layer);
     }
-    say(out, "  # memory  = compressed  - swap file  . model file  ~ moving  ! lost");
+    json_decref(sum);
+    say(out,
+        "  # memory  = compressed  - swap file  . model file  ~ moving  ! lost  (blank: not written yet)");
 }
 
 static void last_events(const struct out *out, const json_t *events)
@@ -134,14 +184,26 @@ static void last_events(const struct out *out, const json_t *events)
     }
 }
 
-void top_view(const json_t *status, const json_t *layers, const json_t *events, int width,
+/* How many layers share a bar, so that head (3), bars, legend and events fit into the rows. */
+static int layers_per_bar(const json_t *list, const json_t *events, int rows)
+{
+    int n = shown_layers(list), n_events = (int)json_array_size(json_object_get(events, "events"));
+    int bars = rows - 3 - 1 - 1 - (n_events < EVENTS ? n_events : EVENTS); /* one bar is that of the others */
+
+    if (rows <= 0 || bars >= n)
+        return 1;
+    return bars < 1 ? n : (n + bars - 1) / bars;
+}
+
+void top_view(const json_t *status, const json_t *layers, const json_t *events, int width, int rows,
               void (*line)(void *user, const char *text), void *user)
 {
     struct out out = {.line = line, .user = user, .width = width};
+    const json_t *list = json_object_get(layers, "layers");
 
     head(&out, status);
     if (layers)
-        bars(&out, layers);
+        bars(&out, list, layers_per_bar(list, events, rows));
     if (events)
         last_events(&out, events);
 }

@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 /* Calls `line` for each line of one process (at most `width` characters): head, one bar per layer, last
- * events. `layers` and `events` may be NULL. */
-void top_view(const json_t *status, const json_t *layers, const json_t *events, int width,
+ * events. Where that is more than `rows` lines, layers share bars; 0: no bound. `layers` and `events` may be NULL. */
+void top_view(const json_t *status, const json_t *layers, const json_t *events, int width, int rows,
               void (*line)(void *user, const char *text), void *user);
 
 /* A bar of `width` characters that shows the shares of a layer's bytes: '#' in memory, '=' compressed in

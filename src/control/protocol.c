@@ -321,7 +321,7 @@ static const struct command *find(const json_t *request)
 /* Takes the object. */
 static char *to_line(json_t *object)
 {
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
 
     json_decref(object);
     if (!text)

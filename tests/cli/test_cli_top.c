@@ -51,7 +51,8 @@ static void bars(void **state)
 
 struct lines {
     int n;
-    size_t longest;
+    size_t longest, used;
+    char text[16384]; /* all of them */
 };
 
 static void count_line(void *user, const char *text)
@@ -61,6 +62,8 @@ static void count_line(void *user, const char *text)
     lines->n++;
     if (strlen(text) > lines->longest)
         lines->longest = strlen(text);
+    int added = snprintf(lines->text + lines->used, sizeof(lines->text) - lines->used, "%s\n", text);
+    lines->used += lines->used + (size_t)added < sizeof(lines->text) ? (size_t)added : 0;
 }
 
 /* Nothing that a process says, or leaves out, makes it fail. */
@@ -77,15 +80,49 @@ static void odd_replies(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(replies) / sizeof(*replies); i++) {
-        for (int width = 0; width < 300; width += 37) {
+        for (int width = 0, rows = 0; width < 300; width += 37, rows += 5) {
             json_t *reply = json_loads(replies[i], 0, NULL);
             struct lines lines = {0};
-            top_view(reply, reply, reply, width, count_line, &lines);
+            top_view(reply, reply, reply, width, rows, count_line, &lines);
             assert_true(lines.n >= 2);
             assert_true(width == 0 || lines.longest <= (size_t)width);
             json_decref(reply);
         }
     }
+}
+
+/* Layers share bars where the screen is low; the last bar may stand for fewer, and what is no layer has one
+ * of its own. */
+static void layers_fit_the_rows(void **state)
+{
+    static const struct {
+        int rows, bars;
+        const char *first, *last;
+    } table[] = {{0, 30, "       0 [", "      29 ["},
+                 {35, 30, "       0 [", "      29 ["},
+                 {34, 15, "     0-1 [", "   28-29 ["},
+                 {13, 8, "     0-3 [", "   28-29 ["},
+                 {3, 1, "    0-29 [", "    0-29 ["}};
+
+    (void)state;
+    json_t *list = json_array(), *status = json_pack("{s:{}}", "pressure");
+    for (int layer = 0; layer < 31; layer++)
+        (void)json_array_append_new(list, json_pack("{s:i, s:i, s:i}", "layer", layer == 30 ? -1 : layer,
+                                                    "resident_bytes", 1 << 20, "store_bytes", 1 << 20));
+    json_t *layers = json_pack("{s:o}", "layers", list), *events = json_pack("{s:[]}", "events");
+    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+        struct lines lines = {0};
+        top_view(status, layers, events, 80, table[i].rows, count_line, &lines);
+        if (lines.n != 3 + table[i].bars + 1 + 1)
+            print_error("%d rows: %d lines, %s\n", table[i].rows, lines.n, lines.text);
+        assert_int_equal(lines.n, 3 + table[i].bars + 1 + 1);
+        assert_non_null(strstr(lines.text, table[i].first));
+        assert_non_null(strstr(lines.text, table[i].last));
+        assert_non_null(strstr(lines.text, "others ["));
+    }
+    json_decref(layers);
+    json_decref(events);
+    json_decref(status);
 }
 
 static void tmux(const char *const *words)
@@ -145,6 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bars),
         cmocka_unit_test(odd_replies),
+        cmocka_unit_test(layers_fit_the_rows),
         cmocka_unit_test_setup_teardown(on_a_terminal, setup, teardown),
     };
 
