@@ -81,7 +81,7 @@ def partial_offload_job(model, tokens, levels, runs):
 
 def idle_job(seconds):
     def gather(log):
-        with house.Server(path_of("smollm2-135m"), env=ENVIRONMENT | {"MZ_PRESSURE": "on"}) as server:
+        with house.Server(path_of("smollm2-135m"), env=ENVIRONMENT | {"MZ_PRESSURE": "on", "MZ_CONTROL": "on"}) as server:
             server.complete("Once upon a time", 8)
             yield "idle", "smollm2-135m", {"shape": "smollm2-135m", "type": "Q4_1"} | idle.watch(server, seconds)
     return Job("idle", "idle", ["smollm2-135m"], gather=gather)

@@ -129,7 +129,7 @@ class Play:
         """A server that has answered the question."""
         options = CONFIGS[self.args.config]
         self.server = house.Server(self.args.model, "--cache-ram", "0", plugin=options is not None, run_options=options or (),
-                                   env={"MZ_PRESSURE": "on"}, context=self.args.context)
+                                   env={"MZ_PRESSURE": "on", "MZ_CONTROL": "on"}, context=self.args.context)
         self.server.command = self.machine.command(self.server.command)
         self.server.start()
         self.machine.watched["server"] = self.server.pid
@@ -154,7 +154,7 @@ class Play:
         if not self.server.plugin or not self.server_alive():
             return
         now, wall = time.monotonic() - self.machine.begin, time.time()
-        for event in map(json.loads, self.server.mzcache("log", check=False).stdout.splitlines()):
+        for event in map(json.loads, self.server.mzcache("log").stdout.splitlines()):
             if event["what"] == "evict" and event["number"] > self.seen:
                 self.seen = event["number"]
                 self.machine.note(event="evict", at=now - (wall - event["time_s"]), bytes=event["bytes"], why=event["why"])
