@@ -2,7 +2,7 @@
 """Makes GGUF models of known shapes with random weights, for tests and benchmarks.
 
     models.py FOLDER [NAME...]     makes those that are missing (all tiny ones without a name)
-    models.py FOLDER --all         every model
+    models.py FOLDER --all         every one with random weights
     models.py --list
 
 The same name gives the same bytes on every machine: the weights come from a generator that is
@@ -147,6 +147,12 @@ ADAPTERS = {  # name: (kind, sizes of the model that it is for)
 }
 
 
+WIDE = {  # name: the model in the same folder whose weights it has, as 32-bit numbers: nothing is rounded while it computes
+    "smollm2-135m-f32": "smollm2-135m",
+    "gemma3-270m-f32": "gemma3-270m",
+}
+
+
 # --- writing ---
 
 def random(model, name, sizes, scale):
@@ -265,12 +271,31 @@ def write_adapter(path, name):
     w.close()
 
 
+def write_wide(path, source):
+    model = gguf.GGUFReader(source)
+    w = gguf.GGUFWriter(path, model.fields["general.architecture"].contents())
+    for field in model.fields.values():
+        if field.name == "general.file_type":
+            w.add_file_type(gguf.LlamaFileType.ALL_F32)
+        elif field.name != "general.architecture" and not field.name.startswith("GGUF."):
+            w.add_key_value(field.name, field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None)
+    for tensor in model.tensors:
+        w.add_tensor(tensor.name, gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
 def make(folder, name):
     path = os.path.join(folder, name + ".gguf")
     if os.path.exists(path):
         return
     part = path + ".part"
-    (write_model if name in MODELS else write_adapter)(part, name)
+    if name in WIDE:
+        write_wide(part, os.path.join(folder, WIDE[name] + ".gguf"))
+    else:
+        (write_model if name in MODELS else write_adapter)(part, name)
     os.replace(part, path)
     print(f"{name}: {os.path.getsize(path) >> 20} MiB", flush=True)
 
@@ -284,11 +309,11 @@ def main():
     args = parser.parse_args()
     known = list(MODELS) + list(ADAPTERS)
     if args.list:
-        print("\n".join(known))
+        print("\n".join([*known, *WIDE]))
         return 0
     if not args.folder:
         parser.error("a folder is needed")
-    unknown = set(args.name) - set(known)
+    unknown = set(args.name) - set(known) - set(WIDE)
     if unknown:
         parser.error(f"unknown model: {', '.join(sorted(unknown))}")
     wanted = known if args.all else args.name or [n for n in known if n.startswith("tiny") or n in ADAPTERS]
