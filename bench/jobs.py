@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pathlib
+import re
 import shlex
 import statistics
 import subprocess
@@ -17,7 +18,8 @@ FOLDER = house.CACHE
 THREADS = max(1, min(len(os.sched_getaffinity(0)), 16))
 MODES = ("full", "none", "alloc-reload", "reload-prefill")
 ORDERS = ("backward", "forward", "random")
-TYPES = {"f16": "F16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
+RULES = ("exact", "published")
+TYPES = {"f32": "F32", "f16": "F16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
 REAL = {"smollm2-135m": "Q4_1", "gemma3-270m": "Q4_K"}
 
 # What is measured is what the program asks for, not what the watcher of memory pressure does beside it.
@@ -95,6 +97,19 @@ def orders_job(model, tokens, levels, runs):
 
 def paths_job(model, tokens, levels, runs):
     return level_job("paths", "swap.paths", model, tokens, levels, runs, "q8", lambda level: [""])
+
+
+def rules_job(model, tokens, levels, runs, read_gbps=0):
+    """Both rules of the plan, each by a profile of its own making: in a cache folder beside the real one. With read_gbps, what
+    they would do with storage of that speed."""
+    base = stem(model, tokens, "q8")
+    keys = [f"{base}/{level}/{rule}/{read_gbps:g}" for level in levels for rule in RULES]
+
+    def words(missing):
+        simulated = ["--read-gbps", f"{read_gbps:g}"] if read_gbps else []
+        return ["env", f"XDG_CACHE_HOME={FOLDER / 'bench'}",
+                *restore_words("rules", model, tokens, runs, "q8", "--levels", levels_of(missing), *simulated)]
+    return Job(f"rules {base} {read_gbps:g}", "swap.rules", keys, words)
 
 
 def single_job(what, section, model, tokens, runs, kv, ends, *more):
@@ -212,6 +227,28 @@ def quality_job(model, windows, variants):
     return Job(f"quality {model}", "quality", keys, words)
 
 
+def perplexity_once(model, chunks, log, *options, **env):
+    words = [str(house.program("llama-perplexity")), "-m", path_of(model), "-f", long_text(), "-c", "512", "--chunks", str(chunks),
+             "-t", str(THREADS), *options]
+    text = capture(["sh", "-c", '"$@" 2>&1', "sh", *words], {"GGML_BACKEND_PATH": plugin()} | env, log)
+    return float(re.search(r"Final estimate: PPL = ([\d.]+)", text)[1])
+
+
+def perplexity_job(model, chunks):
+    """The plugin's attention and ggml-cpu's in batches of 8 tokens, beside a reference without fused attention and with a cache
+    in 32 bit. Where nothing else rounds (F32), ours must agree with it; quantised weights make noise of a last bit."""
+    shape, kind = shape_of(model)
+    managed = ("-dev", "MZ0", "-ngl", "99", "-fa", "on", "-b", "8", "-ub", "8")
+    exact = ("-dev", "none", "-fa", "off", "-ctk", "f32", "-ctv", "f32", "-b", "512", "-ub", "512")
+
+    def gather(log):
+        yield "perplexity", f"{shape}/{kind}/{chunks}", {
+            "shape": shape, "type": kind, "tokens": 256 * chunks, "ref_ppl": perplexity_once(model, chunks, log, *exact),
+            "mz_ppl": perplexity_once(model, chunks, log, *managed),
+            "ggml_ppl": perplexity_once(model, chunks, log, *managed, MZ_ATTN="ggml")}
+    return Job(f"perplexity {shape} {kind}", "perplexity", [f"{shape}/{kind}/{chunks}"], gather=gather)
+
+
 # --- the two tiers ---
 
 def quick_jobs():
@@ -228,6 +265,8 @@ def quick_jobs():
         slot_job(f16, 2048, 2),
         orders_job(f16, 2048, (50,), 3),
         paths_job(f16, 2048, (0, 25, 50, 75), 2),
+        rules_job(q4, 2048, (25, 50, 75), 2),
+        rules_job(q4, 2048, (25, 50, 75), 1, 10),
         evict_job(f16, 2048, 2, "exact"),
         evict_job(f16, 2048, 2, "q8"),
         stream_job(f16, 2048, 2),
@@ -248,8 +287,11 @@ def full_jobs():
     jobs += [slot_job(m, n, 3) for n in (2048, *lengths) for m in shapes]
     jobs += [orders_job("qwen3-0.6b-f16", 8192, (25, 50, 75), 10)]
     jobs += [paths_job(m, 8192, levels[:-1], 5) for m in shapes]
+    jobs += [rules_job(m, 8192, (10, 25, 50, 75), 5) for m in shapes]
+    jobs += [rules_job(m, 8192, (10, 25, 50, 75), 1, gbps) for gbps in (0.3, 10, 30) for m in shapes]
     jobs += [evict_job(m, 8192, 5, kv) for kv in ("exact", "q8") for m in shapes]
     jobs += [stream_job(m, 2048, 5) for m in ("qwen3-0.6b-f16", "exaone-4.0-1.2b-f16")]
     jobs += [longctx_job(m, n, 5) for n in lengths for m in shapes]
     jobs += [quality_job(m, 32, ("exact:1", "q8:1", "q8:50")) for m in REAL]
+    jobs += [perplexity_job(m, 16) for real in REAL for m in (f"{real}-f32", real)]
     return jobs
