@@ -92,10 +92,7 @@ static void processes_complete(void **state)
 
     (void)state;
     need_zsh();
-    make_folder(folder, sizeof(folder));
-    (void)setenv("MZ_RUNTIME_DIR", folder, 1);
-    (void)setenv("MZ_SWAP_FOLDER", folder, 1);
-    (void)setenv("MZ_PRESSURE", "off", 1);
+    live_in_folder(folder, sizeof(folder));
     fake_start(&fake, "model");
     (void)snprintf(one, sizeof(one), "mzcache evict --pid %s ", fake.pid_text);
     complete("bash", "mzcache evict --pid ", one);

@@ -9,10 +9,7 @@ static char folder[64];
 static int setup(void **state)
 {
     (void)state;
-    make_folder(folder, sizeof(folder));
-    (void)setenv("MZ_RUNTIME_DIR", folder, 1);
-    (void)setenv("MZ_SWAP_FOLDER", folder, 1);
-    (void)setenv("MZ_PRESSURE", "off", 1);
+    live_in_folder(folder, sizeof(folder));
     return 0;
 }
 

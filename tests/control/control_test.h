@@ -49,6 +49,15 @@ static inline void make_folder(char *buf, size_t size)
     assert_non_null(mkdtemp(buf));
 }
 
+/* The same, and what is started from now on has its socket and swap file there and watches no memory. */
+static inline void live_in_folder(char *buf, size_t size)
+{
+    make_folder(buf, size);
+    (void)setenv("MZ_RUNTIME_DIR", buf, 1);
+    (void)setenv("MZ_SWAP_FOLDER", buf, 1);
+    (void)setenv("MZ_PRESSURE", "off", 1);
+}
+
 /* Removes a folder of ours and the files that lie directly in it. */
 static inline void remove_folder(const char *folder)
 {

@@ -24,10 +24,7 @@ static void *start(void *arg)
 static int setup(void **state)
 {
     (void)state;
-    make_folder(folder, sizeof(folder));
-    (void)setenv("MZ_RUNTIME_DIR", folder, 1);
-    (void)setenv("MZ_SWAP_FOLDER", folder, 1);
-    (void)setenv("MZ_PRESSURE", "off", 1);
+    live_in_folder(folder, sizeof(folder));
     (void)setenv("MZ_HOLD", "7s", 1);
     (void)setenv("MZ_STEP", "nonsense", 1); /* said, and left as it was */
     return 0;

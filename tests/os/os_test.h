@@ -19,6 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "os/fault.h"
+
 /* Everything made through here, in order; removed from the last to the first. */
 static char *made_paths[256];
 static unsigned made_count;
@@ -48,6 +50,31 @@ static inline const char *make_test_folder(void)
     assert_non_null(mkdtemp(test_folder));
     made(test_folder);
     return test_folder;
+}
+
+/* Setups of a test that makes files, and of one to which its folder is the root of the system. */
+static inline int set_up_folder(void **state)
+{
+    (void)state;
+    make_test_folder();
+    return 0;
+}
+
+static inline int set_up_root(void **state)
+{
+    (void)state;
+    setenv("MZ_SYSROOT", make_test_folder(), 1);
+    return 0;
+}
+
+/* The teardown of both. */
+static inline int tear_down_folder(void **state)
+{
+    (void)state;
+    mz_fault_plan(MZ_FAULT_ANY, 0, 0, false);
+    unsetenv("MZ_SYSROOT");
+    remove_made();
+    return 0;
 }
 
 /* The path of a name in the folder, in one of four buffers that take turns. */

@@ -7,22 +7,6 @@
 #define MIB  (UINT64_C(1) << 20)
 #define NONE UINT64_MAX
 
-static int set_up(void **state)
-{
-    (void)state;
-    setenv("MZ_SYSROOT", make_test_folder(), 1);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    mz_fault_plan(MZ_FAULT_ANY, 0, 0, false);
-    unsetenv("MZ_SYSROOT");
-    remove_made();
-    return 0;
-}
-
 static void put_number(const char *folder, const char *file, uint64_t bytes)
 {
     char name[400], text[40];
@@ -224,7 +208,7 @@ static void test_faults(void **state)
     expect(40 * MIB, 100 * MIB, 70 * MIB);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_root, tear_down_folder)
 
 int main(void)
 {

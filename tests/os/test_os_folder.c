@@ -6,21 +6,6 @@
 #include "os/fault.h"
 #include "os/folder.h"
 
-static int set_up(void **state)
-{
-    (void)state;
-    make_test_folder();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    mz_fault_plan(MZ_FAULT_ANY, 0, 0, false);
-    remove_made();
-    return 0;
-}
-
 static void check_cache(const char *xdg, const char *home, int result, const char *expected)
 {
     char path[64] = "";
@@ -130,7 +115,7 @@ static void test_put_file_fails(void **state)
     expect_text(path, "new\n");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_folder, tear_down_folder)
 
 int main(void)
 {

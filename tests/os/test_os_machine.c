@@ -4,15 +4,6 @@
 #include "os/fault.h"
 #include "os/machine.h"
 
-static int tear_down(void **state)
-{
-    (void)state;
-    mz_fault_plan(MZ_FAULT_ANY, 0, 0, false);
-    unsetenv("MZ_SYSROOT");
-    remove_made();
-    return 0;
-}
-
 static void test_real(void **state)
 {
     (void)state;
@@ -105,10 +96,10 @@ static void test_process(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_real, tear_down),
-        cmocka_unit_test_teardown(test_good, tear_down),
-        cmocka_unit_test_teardown(test_malformed, tear_down),
-        cmocka_unit_test_teardown(test_process, tear_down),
+        cmocka_unit_test_teardown(test_real, tear_down_folder),
+        cmocka_unit_test_teardown(test_good, tear_down_folder),
+        cmocka_unit_test_teardown(test_malformed, tear_down_folder),
+        cmocka_unit_test_teardown(test_process, tear_down_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

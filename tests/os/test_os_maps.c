@@ -8,21 +8,6 @@
 #include "os/maps.h"
 #include "os/mem.h"
 
-static int set_up(void **state)
-{
-    (void)state;
-    make_test_folder();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    mz_fault_plan(MZ_FAULT_ANY, 0, 0, false);
-    remove_made();
-    return 0;
-}
-
 /* Maps the second page of a new file of three. */
 static char *map_file(const char *name, const char **ret_path)
 {
@@ -128,11 +113,11 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_names, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_deleted, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_replaced, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_anonymous, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_faults, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_names, set_up_folder, tear_down_folder),
+        cmocka_unit_test_setup_teardown(test_deleted, set_up_folder, tear_down_folder),
+        cmocka_unit_test_setup_teardown(test_replaced, set_up_folder, tear_down_folder),
+        cmocka_unit_test_setup_teardown(test_anonymous, set_up_folder, tear_down_folder),
+        cmocka_unit_test_setup_teardown(test_faults, set_up_folder, tear_down_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,22 +4,6 @@
 #include "os/fault.h"
 #include "os/text.h"
 
-static int set_up(void **state)
-{
-    (void)state;
-    setenv("MZ_SYSROOT", make_test_folder(), 1);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    mz_fault_plan(MZ_FAULT_ANY, 0, 0, false);
-    unsetenv("MZ_SYSROOT");
-    remove_made();
-    return 0;
-}
-
 static void test_rooted(void **state)
 {
     (void)state;
@@ -111,11 +95,11 @@ static void test_parse_number(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_rooted, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_read_and_write, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_faults, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_find_number, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_parse_number, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_rooted, set_up_root, tear_down_folder),
+        cmocka_unit_test_setup_teardown(test_read_and_write, set_up_root, tear_down_folder),
+        cmocka_unit_test_setup_teardown(test_faults, set_up_root, tear_down_folder),
+        cmocka_unit_test_setup_teardown(test_find_number, set_up_root, tear_down_folder),
+        cmocka_unit_test_setup_teardown(test_parse_number, set_up_root, tear_down_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
