@@ -10,6 +10,8 @@
  * Beside each point stands the machine's limit: the larger of its operations at the measured peak of fused
  * multiply-adds and its bytes at the measured bandwidth of memory, both with as many threads.
  *
+ * The table takes some six minutes. --shape and --kv measure a part of it, --type q8_0 another one.
+ *
  * Prints one JSON object {"attn": [...], "limits": {...}} to stdout, or to the file of --json.
  */
 #include <errno.h>
@@ -32,6 +34,7 @@
 
 #define LAYERS_MAX  16
 #define LAYER_BYTES (256u << 20)
+#define LAYER_FLOPS 20e9 /* but not more layers than this needs: such points wait for nothing */
 #define PAIRS_MAX   64
 
 struct point {
@@ -45,6 +48,9 @@ struct options {
     bool quick;
     const char *json;
     const char *only; /* "rows,kv,heads,kv_heads,head_dim": one point instead of the table */
+    int shape;        /* of shapes[]; -1: all */
+    uint32_t kv;      /* 0: all */
+    enum ggml_type type;
     enum mz_attn_isa isa;
 };
 
@@ -229,6 +235,7 @@ struct layer {
 
 struct setup {
     struct point p;
+    enum ggml_type type; /* of K and V */
     int threads;
     int n_layers;
     struct ggml_context *ctx;
@@ -239,21 +246,30 @@ struct setup {
     struct layer layers[LAYERS_MAX];
 };
 
+#define NUMBERS 65504 /* different ones, repeated; whole blocks, and no whole number of rows */
+
 /* Some numbers, the same each time; their spread is about that of keys and values. */
 static void fill(struct ggml_tensor *t, uint64_t seed)
 {
-    uint64_t n = (uint64_t)ggml_nelements(t);
+    uint64_t bytes = ggml_nbytes(t), some = ggml_row_size(t->type, NUMBERS);
+    float *values = malloc(NUMBERS * sizeof(float));
 
-    for (uint64_t i = 0; i < n; i++) {
-        float value;
-
+    if (!values)
+        die("out of memory");
+    for (uint64_t i = 0; i < NUMBERS; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
-        value = ((float)(seed >> 40) * 0x1p-24f - 0.5f) * 3.4f;
-        if (t->type == GGML_TYPE_F16)
-            ((ggml_fp16_t *)t->data)[i] = ggml_fp32_to_fp16(value);
-        else
-            ((float *)t->data)[i] = value;
+        values[i] = ((float)(seed >> 40) * 0x1p-24f - 0.5f) * 3.4f;
     }
+    if (some > bytes)
+        some = bytes;
+    if (t->type == GGML_TYPE_F32)
+        memcpy(t->data, values, some);
+    else
+        ggml_quantize_chunk(t->type, values, t->data, 0, 1,
+                            (int64_t)(some / ggml_type_size(t->type)) * ggml_blck_size(t->type), NULL);
+    for (uint64_t at = some; at < bytes; at += some)
+        memcpy((char *)t->data + at, t->data, bytes - at < some ? bytes - at : some);
+    free(values);
 }
 
 /* The queries are the last rows of the cache. */
@@ -286,8 +302,8 @@ static void build_layer(struct setup *s, struct layer *l)
     const struct point *p = &s->p;
     struct ggml_tensor *k, *v, *dst, *node;
 
-    l->k = ggml_new_tensor_2d(s->ctx, GGML_TYPE_F16, p->head_dim * p->kv_heads, p->kv);
-    l->v = ggml_new_tensor_2d(s->ctx, GGML_TYPE_F16, p->head_dim * p->kv_heads, p->kv);
+    l->k = ggml_new_tensor_2d(s->ctx, s->type, p->head_dim * p->kv_heads, p->kv);
+    l->v = ggml_new_tensor_2d(s->ctx, s->type, p->head_dim * p->kv_heads, p->kv);
     k = ggml_permute(s->ctx, ggml_reshape_3d(s->ctx, l->k, p->head_dim, p->kv_heads, p->kv), 0, 2, 1, 3);
     v = ggml_permute(s->ctx, ggml_reshape_3d(s->ctx, l->v, p->head_dim, p->kv_heads, p->kv), 0, 2, 1, 3);
     dst = ggml_flash_attn_ext(s->ctx, ggml_permute(s->ctx, s->q, 0, 2, 1, 3), k, v, s->mask,
@@ -305,7 +321,7 @@ static void build_layer(struct setup *s, struct layer *l)
 static void describe_layer(struct setup *s, struct layer *l, enum mz_attn_isa isa)
 {
     const struct point *p = &s->p;
-    uint64_t row_bytes = 2 * (uint64_t)p->head_dim * p->kv_heads;
+    uint64_t head_bytes = ggml_row_size(s->type, p->head_dim), row_bytes = head_bytes * p->kv_heads;
     struct ggml_tensor *dst = (struct ggml_tensor *)l->a.dst;
 
     for (uint32_t i = 0; i * MZ_ATTN_CHUNK < p->kv; i++) {
@@ -322,15 +338,17 @@ static void describe_layer(struct setup *s, struct layer *l, enum mz_attn_isa is
         .n_kv = p->kv,
         .dk = p->head_dim,
         .dv = p->head_dim,
+        .k_type = s->type == GGML_TYPE_Q8_0 ? MZ_ATTN_Q8_0 : MZ_ATTN_F16,
+        .v_type = s->type == GGML_TYPE_Q8_0 ? MZ_ATTN_Q8_0 : MZ_ATTN_F16,
         .q = s->q->data,
         .q_head_bytes = p->head_dim * sizeof(float),
         .q_row_bytes = (uint64_t)p->heads * p->head_dim * sizeof(float),
         .k = l->k_chunks,
         .v = l->v_chunks,
         .k_row_bytes = row_bytes,
-        .k_head_bytes = 2 * (uint64_t)p->head_dim,
+        .k_head_bytes = head_bytes,
         .v_row_bytes = row_bytes,
-        .v_head_bytes = 2 * (uint64_t)p->head_dim,
+        .v_head_bytes = head_bytes,
         .mask = s->mask->data,
         .mask_row_bytes = 2 * (uint64_t)p->kv,
         .mask_heads = 1,
@@ -343,9 +361,22 @@ static void describe_layer(struct setup *s, struct layer *l, enum mz_attn_isa is
         die("the kernel refuses the shape");
 }
 
-static uint64_t cache_bytes(const struct point *p)
+static uint64_t cache_bytes(const struct point *p, enum ggml_type type)
 {
-    return 4 * (uint64_t)p->kv * p->kv_heads * p->head_dim;
+    return 2 * (uint64_t)p->kv * p->kv_heads * ggml_row_size(type, p->head_dim);
+}
+
+static double point_flops(const struct point *p)
+{
+    return 4.0 * p->rows * p->heads * p->head_dim * p->kv;
+}
+
+static int layers(const struct point *p, enum ggml_type type)
+{
+    int n = (int)(LAYER_BYTES / cache_bytes(p, type)), most = (int)(LAYER_FLOPS / point_flops(p));
+
+    n = n < most ? n : most;
+    return n < 1 ? 1 : n > LAYERS_MAX ? LAYERS_MAX : n;
 }
 
 static struct setup *setup_create(const struct point *p, const struct options *o, ggml_backend_t cpu)
@@ -357,8 +388,8 @@ static struct setup *setup_create(const struct point *p, const struct options *o
         die("out of memory");
     s->p = *p;
     s->threads = o->threads;
-    s->n_layers = (int)(LAYER_BYTES / cache_bytes(p));
-    s->n_layers = s->n_layers < 1 ? 1 : s->n_layers > LAYERS_MAX ? LAYERS_MAX : s->n_layers;
+    s->type = o->type;
+    s->n_layers = layers(p, o->type);
     s->ctx = ggml_init(params);
     s->ggml_graph = ggml_new_graph(s->ctx);
     s->mz_graph = ggml_new_graph(s->ctx);
@@ -439,7 +470,7 @@ static json_t *measure(const struct point *p, const struct options *o, ggml_back
                        double mem_gbps)
 {
     struct setup *s = setup_create(p, o, cpu);
-    double theirs[PAIRS_MAX], ours[PAIRS_MAX], ratios[PAIRS_MAX], begin, flops, limit, best;
+    double theirs[PAIRS_MAX], ours[PAIRS_MAX], ratios[PAIRS_MAX], begin, flops, bytes, limit, best;
     json_t *ret;
     int n = 0;
 
@@ -452,22 +483,23 @@ static json_t *measure(const struct point *p, const struct options *o, ggml_back
         ratios[n] = theirs[n] / ours[n];
         n++;
     }
-    flops = 4.0 * p->rows * p->heads * p->head_dim * p->kv;
-    limit = fmax(flops / fma_gflops, (double)cache_bytes(p) / mem_gbps) * 1e-6;
+    flops = point_flops(p);
+    bytes = (double)cache_bytes(p, o->type);
+    limit = fmax(flops / fma_gflops, bytes / mem_gbps) * 1e-6;
     best = quantile(ours, n, 0.5);
-    ret = json_pack(
-        "{si si si si si sf sf sf sf sf sf sf sf si ss sb}", "rows", p->rows, "kv", p->kv, "heads", p->heads,
-        "kv_heads", p->kv_heads, "head_dim", p->head_dim, "ggml_ms", quantile(theirs, n, 0.5), "mz_ms", best,
-        "speedup", quantile(ratios, n, 0.5), "speedup_low", quantile(ratios, n, 0.25), "limit_ms", limit,
-        "gflops", flops / best * 1e-6, "gbps", (double)cache_bytes(p) / best * 1e-6, "distance", distance(s),
-        "n", n, "isa", mz_attn_isa_name(o->isa), "wins", mz_attn_wins(&s->layers[0].a, o->isa));
+    ret = json_pack("{ss si si si si si sf sf sf sf sf sf sf sf si ss sb}", "type", ggml_type_name(o->type),
+                    "rows", p->rows, "kv", p->kv, "heads", p->heads, "kv_heads", p->kv_heads, "head_dim",
+                    p->head_dim, "ggml_ms", quantile(theirs, n, 0.5), "mz_ms", best, "speedup",
+                    quantile(ratios, n, 0.5), "speedup_low", quantile(ratios, n, 0.25), "limit_ms", limit,
+                    "gflops", flops / best * 1e-6, "gbps", bytes / best * 1e-6, "distance", distance(s), "n",
+                    n, "isa", mz_attn_isa_name(o->isa), "wins", mz_attn_wins(&s->layers[0].a, o->isa));
     fprintf(stderr,
-            "%4u rows %6u kv %2u/%u d%-3u  ggml %9.3f ms  mz %9.3f ms  x%6.2f (x%5.2f)  limit %8.3f ms "
+            "%s %4u rows %6u kv %2u/%u d%-3u  ggml %9.3f ms  mz %9.3f ms  x%6.2f (x%5.2f)  limit %8.3f ms "
             "(%3.0f%%)  "
             "%6.1f GFLOP/s %5.1f GB/s  distance %.1e\n",
-            p->rows, p->kv, p->heads, p->kv_heads, p->head_dim, quantile(theirs, n, 0.5), best,
-            quantile(ratios, n, 0.5), quantile(ratios, n, 0.25), limit, 100 * limit / best,
-            flops / best * 1e-6, (double)cache_bytes(p) / best * 1e-6, distance(s));
+            ggml_type_name(o->type), p->rows, p->kv, p->heads, p->kv_heads, p->head_dim,
+            quantile(theirs, n, 0.5), best, quantile(ratios, n, 0.5), quantile(ratios, n, 0.25), limit,
+            100 * limit / best, flops / best * 1e-6, bytes / best * 1e-6, distance(s));
     setup_destroy(s);
     return ret;
 }
@@ -482,6 +514,8 @@ static const struct point shapes[] = {
     {.heads = 9, .kv_heads = 3, .head_dim = 64},
     {.heads = 8, .kv_heads = 1, .head_dim = 256},
 };
+
+#define SHAPES (int)(sizeof(shapes) / sizeof(shapes[0]))
 
 static const struct point quick_points[] = {
     {1, 8192, 16, 8, 128}, {8, 8192, 16, 8, 128},   {32, 1024, 32, 8, 64},
@@ -501,13 +535,14 @@ static json_t *measure_table(const struct options *o, ggml_backend_t cpu, double
     }
     for (unsigned i = 0; o->quick && i < sizeof(quick_points) / sizeof(quick_points[0]); i++)
         json_array_append_new(list, measure(&quick_points[i], o, cpu, fma_gflops, mem_gbps));
-    for (unsigned shape = 0; !o->quick && shape < 4; shape++)
-        for (unsigned kv = 0; kv < 3; kv++)
-            for (unsigned rows = 0; rows < 8; rows++) {
+    for (int shape = 0; !o->quick && shape < SHAPES; shape++)
+        for (unsigned kv = 0; kv < sizeof(all_kv) / sizeof(all_kv[0]); kv++)
+            for (unsigned rows = 0; rows < sizeof(all_rows) / sizeof(all_rows[0]); rows++) {
                 p = shapes[shape];
                 p.kv = all_kv[kv];
                 p.rows = all_rows[rows];
-                json_array_append_new(list, measure(&p, o, cpu, fma_gflops, mem_gbps));
+                if ((o->shape < 0 || o->shape == shape) && (!o->kv || o->kv == p.kv))
+                    json_array_append_new(list, measure(&p, o, cpu, fma_gflops, mem_gbps));
             }
     return list;
 }
@@ -522,9 +557,26 @@ static enum mz_attn_isa isa_by_name(const char *name)
     return MZ_ATTN_ISA_PLAIN;
 }
 
+static enum ggml_type type_by_name(const char *name)
+{
+    for (int i = 0; i < 2; i++) {
+        enum ggml_type type = i ? GGML_TYPE_Q8_0 : GGML_TYPE_F16;
+
+        if (strcmp(ggml_type_name(type), name) == 0)
+            return type;
+    }
+    die("--type wants f16 or q8_0");
+    return GGML_TYPE_F16;
+}
+
 static struct options parse(int argc, char **argv)
 {
-    struct options o = {.threads = 2, .seconds = 2, .pairs = 5, .isa = mz_attn_isa_best()};
+    struct options o = {.threads = 2,
+                        .seconds = 1,
+                        .pairs = 3,
+                        .shape = -1,
+                        .type = GGML_TYPE_F16,
+                        .isa = mz_attn_isa_best()};
 
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
@@ -536,7 +588,7 @@ static struct options parse(int argc, char **argv)
         }
         if (!value || strncmp(argv[i], "--", 2) != 0)
             die("usage: bench_attn [--quick] [--json FILE] [--threads N] [--seconds S] [--pairs N] [--isa "
-                "NAME] [--only POINT]");
+                "NAME] [--type f16|q8_0] [--shape 0..3] [--kv TOKENS] [--only POINT]");
         i++;
         if (strcmp(argv[i - 1], "--json") == 0)
             o.json = value;
@@ -548,11 +600,19 @@ static struct options parse(int argc, char **argv)
             o.pairs = atoi(value);
         else if (strcmp(argv[i - 1], "--isa") == 0)
             o.isa = isa_by_name(value);
+        else if (strcmp(argv[i - 1], "--type") == 0)
+            o.type = type_by_name(value);
+        else if (strcmp(argv[i - 1], "--shape") == 0)
+            o.shape = atoi(value);
+        else if (strcmp(argv[i - 1], "--kv") == 0)
+            o.kv = (uint32_t)atoi(value);
         else if (strcmp(argv[i - 1], "--only") == 0)
             o.only = value;
         else
             die("no such option");
     }
+    if (o.shape >= SHAPES)
+        die("--shape wants 0 to 3");
     if (o.threads < 1 || o.threads > 64 || o.pairs < 1 || o.pairs > PAIRS_MAX)
         die("--threads and --pairs want 1 to 64");
     return o;

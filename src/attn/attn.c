@@ -17,16 +17,23 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "attn/attn_element.h"
 #include "attn/attn_kernel.h"
 #include "attn/attn_workspace.h"
 
 /* ---- checks and sizes */
 
+/* A type that the kernels read, and whole blocks of it. */
+static bool type_ok(enum mz_attn_type type, uint32_t n)
+{
+    return (unsigned)type < MZ_ATTN_TYPE_COUNT && (type != MZ_ATTN_Q8_0 || n % MZ_ATTN_Q8 == 0);
+}
+
 static bool shape_ok(const struct mz_attn *a)
 {
     return a->n_heads && a->n_kv_heads && a->n_heads % a->n_kv_heads == 0 && a->n_seq && a->dk && a->dv &&
-           a->dk <= MZ_ATTN_HEAD_MAX && a->dv <= MZ_ATTN_HEAD_MAX &&
-           (uint64_t)a->n_rows * (a->n_heads / a->n_kv_heads) <= UINT32_MAX / 2;
+           a->dk <= MZ_ATTN_HEAD_MAX && a->dv <= MZ_ATTN_HEAD_MAX && type_ok(a->k_type, a->dk) &&
+           type_ok(a->v_type, a->dv) && (uint64_t)a->n_rows * (a->n_heads / a->n_kv_heads) <= UINT32_MAX / 2;
 }
 
 static bool pointers_ok(const struct mz_attn *a)
@@ -340,9 +347,8 @@ static void worker_init(struct worker *w, const struct mz_attn *a, const struct 
     w->job.plan = p;
     w->job.q = at;
     w->job.logits = at + q_floats;
-    w->job.bias = w->job.logits + (size_t)p->block_rows * (p->few ? MZ_ATTN_CHUNK : MZ_ATTN_TILE);
+    w->job.bias = w->job.logits + (size_t)p->block_rows * MZ_ATTN_CHUNK;
     w->job.k = w->job.bias + (size_t)p->block_rows * MZ_ATTN_TILE;
-    w->job.v = w->job.k + (size_t)MZ_ATTN_TILE * p->dk_pad;
 }
 
 void mz_attn_partial(const struct mz_attn *a, void *ws, int ith, int nth)
@@ -418,8 +424,9 @@ static void row_merge(const struct mz_attn *a, const struct mz_attn_plan *p, con
         for (uint32_t i = 0; i < a->dv; i++)
             dst[i] += weight * row.acc[i];
     }
-    for (uint32_t i = 0; i < a->dv && sum != 0.0f; i++)
-        dst[i] /= sum;
+    if (sum != 0.0f)
+        for (uint32_t i = 0; i < a->dv; i++)
+            dst[i] /= sum;
 }
 
 /* Every item is done, of this run; otherwise the slots hold nothing to merge. */

@@ -1,7 +1,7 @@
 /*
  * Attention on the CPU over an array of pointers to chunks of the KV cache.
  *
- * It computes what ggml calls FLASH_ATTN_EXT for K and V of type fp16: for every query row and head
+ * It computes what ggml calls FLASH_ATTN_EXT for K and V of type fp16 or q8_0: for every query row and head
  *
  * - dst = sum over t of softmax_t(cap(scale * q.k_t) + slope * mask_t) * v_t
  * - cap(x) = c * tanh(x / c), or x when c is 0
@@ -48,6 +48,13 @@ enum mz_attn_isa {
     MZ_ATTN_ISA_COUNT
 };
 
+/* How K and V are stored. fp16 is 0, so that who knows nothing else need not name it. */
+enum mz_attn_type {
+    MZ_ATTN_F16 = 0,
+    MZ_ATTN_Q8_0, /* ggml's: blocks of 32 values, an fp16 scale and 32 int8 */
+    MZ_ATTN_TYPE_COUNT
+};
+
 /*
  * Asks for chunk `chunk` (K and V, all KV heads) of sequence `seq`. Called only when `ready` is set, before
  * the first byte of a chunk is read, by any of the computing threads and by several at once, also for the
@@ -80,8 +87,9 @@ struct mz_attn {
     uint32_t n_kv_heads; /* heads of K and of V */
     uint32_t n_seq;      /* sequences (ne[3] of q) */
     uint32_t n_kv;       /* cached tokens that are looked at, 0 allowed */
-    uint32_t dk;         /* elements of a q row and a K row, 1..MZ_ATTN_HEAD_MAX */
-    uint32_t dv;         /* elements of a V row and a dst row, 1..MZ_ATTN_HEAD_MAX */
+    uint32_t dk;         /* elements of a q row and a K row, 1..MZ_ATTN_HEAD_MAX; of q8_0: whole blocks */
+    uint32_t dv;         /* elements of a V row and a dst row, likewise */
+    enum mz_attn_type k_type, v_type;
 
     const float *q; /* 4-byte aligned; [n_seq][n_heads][n_rows][dk] at these strides */
     uint64_t q_row_bytes;

@@ -26,10 +26,9 @@ struct mz_attn_job {
     float *m, *s, *acc; /* the slot */
 
     float *q; /* scaled queries: [dk][block_rows], or [block_rows][dk] with plan->few */
-    float *k; /* [MZ_ATTN_TILE][dk_pad] widened K rows; unused with plan->few */
-    float *v; /* [MZ_ATTN_TILE][dv_pad] widened V rows; unused with plan->few */
-    float
-        *logits; /* [MZ_ATTN_TILE][block_rows], or [block_rows][MZ_ATTN_CHUNK] with plan->few; then weights */
+    float *k; /* [MZ_ATTN_TILE][dk_pad], two steps of widened K rows; unused with plan->few */
+    /* Then weights: [MZ_ATTN_CHUNK][block_rows], or [block_rows][MZ_ATTN_CHUNK] with plan->few. */
+    float *logits;
     float *bias; /* slope * mask, laid out like the logits of a tile */
 
     float slope[MZ_ATTN_BLOCK_MAX];          /* of each row's head; 1 without ALiBi */

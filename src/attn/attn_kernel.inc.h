@@ -2,136 +2,127 @@
  * The attention kernel, written once for all instruction sets. Included by attn_<isa>.c after its
  * attn_vec_<isa>.h, which defines, for vectors vf of VF_LANES floats:
  *
- * - vf_load, vf_store, vf_half: unaligned; vf_half widens VF_LANES fp16 values
- * - vf_set, vf_add, vf_sub, vf_mul, vf_div, vf_abs, vf_round: as they are called
+ * - vf_load, vf_store, vf_half, vf_bytes: unaligned; vf_half widens VF_LANES fp16 values, vf_bytes int8
+ * - vf_set, vf_add, vf_sub, vf_mul, vf_div, vf_abs, vf_round: as they are called; vf_set_half widens
  * - vf_fma(x, y, z): x * y + z, fused or not
  * - vf_max(x, y): y when either is NaN (or NaN)
  * - vf_pow2_mul(x, n): x * 2^n, n integral, -126..0 or NaN
  * - vf_if_less(x, y, a, b): per lane x < y ? a : b
  * - vf_sum, vf_largest: over the lanes
  * - vf_sums(x, out): out[i] = sum of the lanes of x[i], i < VF_SUMS
- * - VF_SUMS: how many sums are kept in registers, a multiple of VF_LANES
- * - VF_QK_VECTORS, VF_QK_TOKENS(vectors), VF_PV_ROWS, VF_PV_VECTORS: register blocking, see below
+ * - VF_SUMS: how many sums are kept in registers, a power of two and a multiple of VF_LANES
+ * - VF_QK_VECTORS, VF_QK_TOKENS(vectors): register blocking, see below
  * - VF_FEW_MAX: up to so many rows "few" is faster
  *
- * Two algorithms, chosen by the number of rows in a group (attn_plan.c):
+ * Per chunk: logits of all its tokens, softmax once, then V is added with the accumulators in registers. K
+ * and V are used as they lie in the cache, each element widened in a register. Two ways to the logits, chosen
+ * by the number of rows in a group (attn_plan.c):
  *
- * - block: the lanes are query rows. 32 K rows are widened, and each element, broadcast, is multiplied with a
- *   vector of that element of all rows (the queries were transposed when packed). Logits come out as
- *   [token][row], so the softmax needs no sums across lanes, and the weights lie ready to be broadcast
- *   against widened V rows. With fewer rows than lanes the lanes are wasted, hence
- * - few: the lanes run along the head; dot products of fp16 K rows with each query row, summed across lanes
- *   several at a time. A chunk of logits is kept, so that the softmax is taken once per chunk and the
- *   accumulators stay in registers while V is read.
+ * - block: the lanes are query rows. Each element of K, broadcast, is multiplied with a vector of that
+ * element of all rows (the queries were transposed when packed). Logits come out as [token][row], so the
+ * softmax needs no sums across lanes. What is broadcast has to lie in memory as fp32: some K rows at a time
+ * are widened to a small buffer, while the ones before them are multiplied. With fewer rows than lanes the
+ *   lanes are wasted, hence
+ * - few: the lanes run along the head; dot products of K rows with each query row, summed across lanes
+ * several at a time. Logits are [row][token].
  */
 #include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "attn/attn_half.h"
+#include "attn/attn_element.h"
 #include "attn/attn_kernel.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define TILE   MZ_ATTN_TILE
+#define TILES  (MZ_ATTN_CHUNK / TILE)
 
-/* K rows are widened as [dk_pad / GROUP][TILE][GROUP], so that the distance between tokens is a constant. */
+/* K rows are widened as [dk_pad / GROUP][tokens][GROUP], so that the distance between tokens is a constant.
+ */
 #define GROUP MZ_ATTN_PAD
 
-/* ---- functions */
-
-/*
- * exp(x) for x <= 0: 0 below -87.3, where the result would be subnormal; NaN stays NaN. exp(r) = 1 + r + r^2
- * p(r) on |r| <= ln(2) / 2 with p interpolated at Chebyshev nodes, 1.1e-8 off; with rounding at most 2 ulp
- * (1.2e-7 relative).
- */
-INLINE vf exp_of_negative(vf x)
-{
-    const vf lowest = vf_set(-87.3f);
-    vf y = vf_max(lowest, x);
-    vf n = vf_round(vf_mul(y, vf_set(1.44269504f)));
-    vf r = vf_fma(n, vf_set(-0.693359375f), y); /* ln 2 in two parts: the first times n is exact */
-    vf p;
-
-    r = vf_fma(n, vf_set(2.12194440e-4f), r);
-    p = vf_fma(vf_set(1.39261836e-3f), r, vf_set(8.36317905e-3f));
-    p = vf_fma(p, r, vf_set(4.16665546e-2f));
-    p = vf_fma(p, r, vf_set(1.66665770e-1f));
-    p = vf_fma(p, r, vf_set(0.5f));
-    p = vf_add(vf_fma(vf_mul(r, r), p, r), vf_set(1.0f));
-    return vf_if_less(x, lowest, vf_set(0.0f), vf_pow2_mul(p, n));
-}
-
-/* tanh, at most 4e-7 relative: an odd polynomial (1.7e-8 off) below 0.625, else by exp(-2|x|). */
-INLINE vf tanh_of(vf x)
-{
-    vf z = vf_mul(x, x), size = vf_abs(x), p, e, far;
-
-    p = vf_fma(vf_set(-6.09671436e-3f), z, vf_set(2.09971792e-2f));
-    p = vf_fma(p, z, vf_set(-5.38509096e-2f));
-    p = vf_fma(p, z, vf_set(1.33327697e-1f));
-    p = vf_fma(p, z, vf_set(-3.33333289e-1f));
-    e = exp_of_negative(vf_mul(size, vf_set(-2.0f)));
-    far = vf_div(vf_sub(vf_set(1.0f), e), vf_add(vf_set(1.0f), e));
-    far = vf_if_less(x, vf_set(0.0f), vf_sub(vf_set(0.0f), far), far);
-    return vf_if_less(size, vf_set(0.625f), vf_fma(vf_mul(x, z), p, x), far);
-}
-
-/* The logit with its mask; -infinity where masked, whatever the logit is. */
-INLINE vf add_bias(vf x, vf bias)
-{
-    return vf_if_less(bias, vf_set(-FLT_MAX), vf_set(-INFINITY), vf_add(x, bias));
-}
-
-/* What to subtract before exp: a row without any position so far must not give infinity - infinity. */
-INLINE vf safe_max(vf m)
-{
-    return vf_if_less(m, vf_set(-FLT_MAX), vf_set(0.0f), m);
-}
+#include "attn/attn_math.inc.h"
 
 /* ---- rows of memory */
 
-static const uint16_t *k_row(const struct mz_attn_job *job, uint32_t chunk, uint32_t token)
-{
-    const struct mz_attn *a = job->a;
-    uint64_t n_chunks = job->plan->n_chunks;
+/* K or V of one KV head in one chunk. */
+struct rows {
+    const char *at; /* token 0 */
+    uint64_t bytes; /* from one token to the next */
+};
 
-    return (const uint16_t *)((const char *)a->k[job->seq * n_chunks + chunk] + token * a->k_row_bytes +
-                              job->kv_head * a->k_head_bytes);
+INLINE const void *row_of(struct rows rows, uint32_t token)
+{
+    return rows.at + token * rows.bytes;
 }
 
-static const uint16_t *v_row(const struct mz_attn_job *job, uint32_t chunk, uint32_t token)
-{
-    const struct mz_attn *a = job->a;
-    uint64_t n_chunks = job->plan->n_chunks;
+/* A chunk as the phases see it. */
+struct walk {
+    struct rows k, v;
+    struct rows next_k; /* of the chunk that follows in the range, or at NULL */
+    bool cold;          /* nothing was done before this chunk that asked for K */
+    uint32_t chunk;
+    uint32_t n_tokens;
+    enum mz_attn_mask tiles[TILES]; /* what the mask says; ALL: left out */
+};
 
-    return (const uint16_t *)((const char *)a->v[job->seq * n_chunks + chunk] + token * a->v_row_bytes +
-                              job->kv_head * a->v_head_bytes);
+/* The first token from t on that is not left out; n_tokens or more when there is none. */
+INLINE uint32_t walk_to(const struct walk *w, uint32_t t)
+{
+    while (t < w->n_tokens && w->tiles[t / TILE] == MZ_ATTN_MASK_ALL)
+        t = (t / TILE + 1) * TILE;
+    return t;
 }
 
-INLINE const uint16_t *row_next(const uint16_t *row, uint64_t bytes)
+/* Where the tile of t ends. */
+INLINE uint32_t tile_end(const struct walk *w, uint32_t t)
 {
-    return (const uint16_t *)((const char *)row + bytes);
+    uint32_t end = (t / TILE + 1) * TILE;
+
+    return end < w->n_tokens ? end : w->n_tokens;
+}
+
+/* VF_LANES elements from d on; q8_0: inside a block. */
+INLINE vf elements(const void *row, uint32_t d, const enum mz_attn_type type)
+{
+    const struct mz_attn_q8 *q8 = (const struct mz_attn_q8 *)row + d / MZ_ATTN_Q8;
+
+    if (type == MZ_ATTN_F16)
+        return vf_half((const uint16_t *)row + d);
+    return vf_mul(vf_bytes(q8->values + d % MZ_ATTN_Q8), vf_set_half(q8->scale));
 }
 
 /* Rows of the other heads lie between two rows of this one: the hardware's prefetcher sees strides that often
- * cross a page and stops there. */
-INLINE void row_prefetch(const uint16_t *row, uint32_t n)
+ * cross a page and stops there. Into the second-level cache: in the first, rows that are a power of two apart
+ * push out each other (1 row, 8k tokens, one thread of a Zen 4: 3.5 ms that way, 2.3 ms this way). */
+INLINE void row_prefetch(const void *row, uint32_t bytes)
 {
-    for (uint32_t i = 0; i < n; i += 32)
-        __builtin_prefetch(row + i, 0, 3);
+    for (uint32_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch((const char *)row + i, 0, 2);
 }
 
-/* Whether n_tokens rows hold an infinity or a NaN. */
-static bool any_nonfinite(const uint16_t *row, uint64_t row_bytes, uint32_t n, uint32_t n_tokens)
+/* Whether one of the elements is an infinity or a NaN. */
+static bool row_nonfinite(const void *row, uint32_t n, enum mz_attn_type type)
 {
     uint32_t found = 0;
 
-    for (uint32_t t = 0; t < n_tokens; t++, row = row_next(row, row_bytes)) {
-        for (uint32_t i = 0; i < n; i++)
-            found |= (row[i] & 0x7c00u) == 0x7c00u;
-    }
+    for (uint32_t i = 0; type == MZ_ATTN_F16 && i < n; i++)
+        found |= (((const uint16_t *)row)[i] & 0x7c00u) == 0x7c00u;
+    for (uint32_t i = 0; type == MZ_ATTN_Q8_0 && i < n / MZ_ATTN_Q8; i++)
+        found |= (((const struct mz_attn_q8 *)row)[i].scale & 0x7c00u) == 0x7c00u;
     return found;
+}
+
+/* Whether V holds one in a tile that is masked for some of the rows. */
+static bool any_nonfinite(const struct mz_attn_job *job, const struct walk *w)
+{
+    for (uint32_t t = walk_to(w, 0); t < w->n_tokens; t = walk_to(w, t + 1)) {
+        if (w->tiles[t / TILE] == MZ_ATTN_MASK_SOME &&
+            row_nonfinite(row_of(w->v, t), job->a->dv, job->a->v_type))
+            return true;
+    }
+    return false;
 }
 
 /* slope * mask for one row of a tile; -infinity from n to TILE. */
@@ -145,13 +136,6 @@ static void bias_row(const uint16_t *mask, float slope, uint32_t n, float *bias)
         bias[t] = mz_attn_half_to_float(mask[t]) * slope;
     for (; t < TILE; t++)
         bias[t] = -INFINITY;
-}
-
-/* What the mask says about a tile, given what it says about the chunk. */
-static enum mz_attn_mask tile_mask(const struct mz_attn_job *job, uint32_t chunk, uint32_t t0, uint32_t n,
-                                   enum mz_attn_mask all)
-{
-    return all == MZ_ATTN_MASK_NONE ? all : mz_attn_mask_class(job, chunk * MZ_ATTN_CHUNK + t0, n);
 }
 
 static const float *query_row(const struct mz_attn_job *job, uint32_t i)
@@ -180,161 +164,173 @@ static void pack(struct mz_attn_job *job)
     }
 }
 
-/* Weights of exactly 0 leave V out, so that a NaN in a masked V row stays there. Slow; for tiles with such
- * rows. */
-static void add_carefully(const uint16_t *v, uint64_t v_bytes, const float *weights, size_t weight_step,
-                          uint32_t dv, uint32_t n_tokens, float *acc)
-{
-    for (uint32_t t = 0; t < n_tokens; t++, v = row_next(v, v_bytes)) {
-        float w = weights[t * weight_step];
+/* ---- logits: block */
 
-        for (uint32_t d = 0; d < dv && w != 0.0f; d++)
-            acc[d] += w * mz_attn_half_to_float(v[d]);
-    }
-}
+/* Tokens of K that are asked for ahead of being widened, where nothing came before. */
+#define BLOCK_AHEAD 32
 
-/* ---- block */
+/* Most tokens of a step: as many as have their sums in registers at a time. */
+#define STEP_MAX 16
 
-/* Rows asked for ahead while widening: it matters for the first tile of a range only, see struct ahead. */
-#define WIDEN_AHEAD 4
-
-/*
- * Rows that are asked for while others are multiplied: V of a tile during its logits, K of the next tile
- * while V of this one is added. Asked for in bursts by the widening loop instead, they took the same time in
- * all (8 rows, 8k tokens, one thread, a shared machine: 7.2 ms both ways); spread out, they wait where the
- * multiplications can go on.
- */
-struct ahead {
-    const uint16_t *row;
-    uint64_t bytes;
+/* What is done between the multiplications of a step. */
+struct meanwhile {
+    bool next;               /* there is another step, with */
+    const void *k[STEP_MAX]; /* these rows, behind the last token of the chunk the last one again, */
+    float *out;              /* to be widened to here */
+    struct rows v, k_ahead;  /* asked for; NULL: not */
 };
 
-INLINE void ahead_ask(struct ahead a, uint32_t token, uint32_t d)
+static void next_step(struct meanwhile *m, const struct walk *w, uint32_t t, uint32_t n)
 {
-    __builtin_prefetch(row_next(a.row, a.bytes * token) + d, 0, 3);
+    m->next = t < w->n_tokens;
+    for (uint32_t i = 0; m->next && i < n; i++)
+        m->k[i] = row_of(w->k, t + i < w->n_tokens ? t + i : w->n_tokens - 1);
 }
 
-/* Widens n_tokens rows of n values; zeros up to n_pad and TILE. Distance between tokens: `stride` floats,
- * between groups of `stride` values: TILE * stride. */
-INLINE void widen(const uint16_t *row, uint64_t row_bytes, uint32_t n, uint32_t n_tokens, float *out,
-                  const uint32_t stride)
+/* One group of elements of row t. */
+INLINE void widen(const struct meanwhile *m, uint32_t t, uint32_t group, const uint32_t n_tokens,
+                  const enum mz_attn_type type)
 {
-    uint32_t whole = n / stride * stride;
+    float *out = m->out + (group * n_tokens + t) * GROUP;
 
-    for (uint32_t t = 0; t < n_tokens; t++, row = row_next(row, row_bytes)) {
-        row_prefetch(row_next(row, row_bytes * WIDEN_AHEAD), n);
-        for (uint32_t d = 0; d < whole; d += stride) {
 #pragma GCC unroll 16
-            for (uint32_t i = 0; i < stride; i += VF_LANES)
-                vf_store(out + (size_t)d * TILE + t * stride + i, vf_half(row + d + i));
-        }
+    for (uint32_t i = 0; i < GROUP; i += VF_LANES)
+        vf_store(out + i, elements(m->k[t], group * GROUP + i, type));
+}
+
+/* The elements behind the last whole group, and zeros. */
+static void widen_rest(const struct mz_attn_job *job, const struct meanwhile *m, uint32_t n_tokens)
+{
+    uint32_t whole = job->a->dk / GROUP * GROUP;
+    float *out = m->out + whole * n_tokens;
+
+    if (!m->next || whole == job->a->dk)
+        return;
+    memset(out, 0, sizeof(float) * n_tokens * GROUP);
+    for (uint32_t t = 0; t < n_tokens; t++)
+        for (uint32_t d = whole; d < job->a->dk; d++)
+            out[t * GROUP + d - whole] = mz_attn_element(m->k[t], d, job->a->k_type);
+}
+
+/*
+ * Lines of memory that later work needs are asked for one by one while something else is multiplied: V of a
+ * chunk during its logits, K of the next chunk during its values. In bursts they would be more than a core
+ * keeps under way, and be dropped (8 rows, 8k tokens, one thread of a Zen 4: 7.2 ms in bursts, 6.3 ms
+ * spread).
+ *
+ * Work on element d of the one row goes with byte 2 * d of the other: half of the tokens ask for a line when
+ * its first half is due, the others when its second is.
+ */
+INLINE void ask(const char *line, uint64_t bytes, uint32_t t, uint32_t half)
+{
+    if (line && (t ^ half) % 2 == 0)
+        __builtin_prefetch(line + t * bytes, 0, 2);
+}
+
+/* Adds one element of n_tokens tokens. */
+INLINE void qk_add(const float *q, const float *k, vf sum[STEP_MAX][VF_QK_VECTORS], const uint32_t n_tokens,
+                   const uint32_t n_vectors)
+{
+    vf column[VF_QK_VECTORS];
+
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < n_vectors; i++)
+        column[i] = vf_load(q + i * VF_LANES);
+#pragma GCC unroll 16
+    for (uint32_t t = 0; t < n_tokens; t++) {
+        vf element = vf_set(k[t * GROUP]);
+
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < n_vectors; i++)
+            sum[t][i] = vf_fma(element, column[i], sum[t][i]);
     }
 }
 
-/* The values of each row behind the last whole group. */
-static void widen_rest(const uint16_t *row, uint64_t row_bytes, uint32_t from, uint32_t n, uint32_t n_tokens,
-                       float *out, uint32_t stride)
+/* Lines of 32 bytes in a row. */
+INLINE uint32_t row_halves(uint32_t n, enum mz_attn_type type)
 {
-    memset(out, 0, sizeof(float) * TILE * stride);
-    for (uint32_t t = 0; t < n_tokens; t++, row = row_next(row, row_bytes)) {
-        for (uint32_t d = from; d < n; d++)
-            out[t * stride + d - from] = mz_attn_half_to_float(row[d]);
-    }
-}
-
-static void widen_k(const struct mz_attn_job *job, uint32_t chunk, uint32_t t0, uint32_t n_tokens)
-{
-    const struct mz_attn *a = job->a;
-    const uint16_t *row = k_row(job, chunk, t0);
-    uint32_t whole = a->dk / GROUP * GROUP;
-
-    if (n_tokens < TILE)
-        memset(job->k, 0, sizeof(float) * TILE * job->plan->dk_pad);
-    widen(row, a->k_row_bytes, a->dk, n_tokens, job->k, GROUP);
-    if (whole < a->dk)
-        widen_rest(row, a->k_row_bytes, whole, a->dk, n_tokens, job->k + (size_t)whole * TILE, GROUP);
-}
-
-/* V as [groups of VF_PV_VECTORS][TILE], then what is left as [vectors][TILE]. */
-#define PV_GROUP (VF_PV_VECTORS * VF_LANES)
-
-static void widen_v(const struct mz_attn_job *job, uint32_t chunk, uint32_t t0, uint32_t n_tokens)
-{
-    const struct mz_attn *a = job->a;
-    const uint16_t *row = v_row(job, chunk, t0);
-    uint32_t groups = a->dv / PV_GROUP * PV_GROUP, whole = a->dv / VF_LANES * VF_LANES;
-
-    widen(row, a->v_row_bytes, a->dv, n_tokens, job->v, PV_GROUP);
-    widen(row + groups, a->v_row_bytes, a->dv - groups, n_tokens, job->v + (size_t)groups * TILE, VF_LANES);
-    if (whole < a->dv)
-        widen_rest(row, a->v_row_bytes, whole, a->dv, n_tokens, job->v + (size_t)whole * TILE, VF_LANES);
+    return (mz_attn_row_size(n, type) + 31) / 32;
 }
 
 /* Logits of n_tokens tokens for n_vectors vectors of rows: n_tokens * n_vectors sums in registers. */
-INLINE void qk_step(const float *q, const float *k, uint32_t dk_pad, float *logits, struct ahead values,
-                    const uint32_t n_tokens, const uint32_t n_vectors)
+INLINE void qk_step(const struct mz_attn_job *job, const float *k, float *logits, const struct meanwhile *m,
+                    const uint32_t n_tokens, const uint32_t n_vectors, const enum mz_attn_type type)
 {
-    const uint32_t rows = n_vectors * VF_LANES;
-    vf sum[16][VF_QK_VECTORS];
+    const uint32_t rows = n_vectors * VF_LANES, pace = GROUP / n_tokens;
+    const struct mz_attn *a = job->a;
+    uint32_t v_halves = row_halves(a->dv, a->v_type), k_halves = row_halves(a->dk, type);
+    const float *q = job->q;
+    vf sum[STEP_MAX][VF_QK_VECTORS];
 
 #pragma GCC unroll 16
     for (uint32_t t = 0; t < n_tokens; t++)
 #pragma GCC unroll 16
-        for (uint32_t v = 0; v < n_vectors; v++)
-            sum[t][v] = vf_set(0.0f);
-    for (uint32_t g = 0; g < dk_pad / GROUP; g++, k += TILE * GROUP) {
-        for (uint32_t t = g % 2; t < n_tokens; t += 2) /* a line of half the rows: two groups are a line */
-            ahead_ask(values, t, g / 2 * 2 * GROUP);
-        for (uint32_t d = 0; d < GROUP; d++, q += rows) {
-            vf column[VF_QK_VECTORS];
+        for (uint32_t i = 0; i < n_vectors; i++)
+            sum[t][i] = vf_set(0.0f);
+    for (uint32_t g = 0; g < job->plan->dk_pad / GROUP; g++, k += n_tokens * GROUP) {
+        const char *v_line = g < v_halves ? m->v.at + g / 2 * 64 : NULL;
+        const char *k_line = g < k_halves && m->k_ahead.at ? m->k_ahead.at + g / 2 * 64 : NULL;
+        bool widens = m->next && g < a->dk / GROUP;
 
+        for (uint32_t t = 0; t < n_tokens; t++) {
+            if (widens)
+                widen(m, t, g, n_tokens, type);
+            ask(v_line, m->v.bytes, t, g);
+            ask(k_line, m->k_ahead.bytes, t, g);
 #pragma GCC unroll 16
-            for (uint32_t v = 0; v < n_vectors; v++)
-                column[v] = vf_load(q + v * VF_LANES);
-#pragma GCC unroll 16
-            for (uint32_t t = 0; t < n_tokens; t++) {
-                vf element = vf_set(k[t * GROUP + d]);
-
-#pragma GCC unroll 16
-                for (uint32_t v = 0; v < n_vectors; v++)
-                    sum[t][v] = vf_fma(element, column[v], sum[t][v]);
-            }
+            for (uint32_t d = t * pace; d < (t + 1) * pace; d++, q += rows)
+                qk_add(q, k + d, sum, n_tokens, n_vectors);
         }
     }
 #pragma GCC unroll 16
     for (uint32_t t = 0; t < n_tokens; t++)
 #pragma GCC unroll 16
-        for (uint32_t v = 0; v < n_vectors; v++)
-            vf_store(logits + t * rows + v * VF_LANES, sum[t][v]);
+        for (uint32_t i = 0; i < n_vectors; i++)
+            vf_store(logits + t * rows + i * VF_LANES, sum[t][i]);
 }
 
-INLINE void qk_tile(const struct mz_attn_job *job, uint32_t n_tokens, struct ahead v,
-                    const uint32_t n_vectors)
+INLINE void qk_chunk(struct mz_attn_job *job, const struct walk *w, const uint32_t n_vectors,
+                     const enum mz_attn_type type)
 {
-    const uint32_t step = VF_QK_TOKENS(n_vectors);
+    const uint32_t n = VF_QK_TOKENS(n_vectors);
+    float *k = job->k, *spare = k + n * job->plan->dk_pad;
+    struct meanwhile m = {.out = k, .v.bytes = w->v.bytes, .k_ahead.bytes = w->k.bytes};
 
-    for (uint32_t t = 0; t < n_tokens; t += step, v.row = row_next(v.row, v.bytes * step))
-        qk_step(job->q, job->k + t * GROUP, job->plan->dk_pad, job->logits + t * n_vectors * VF_LANES, v,
-                step, n_vectors);
+    next_step(&m, w, walk_to(w, 0), n);
+    for (uint32_t t = 0; t < n; t++)
+        for (uint32_t g = 0; g < job->a->dk / GROUP; g++)
+            widen(&m, t, g, n, type);
+    widen_rest(job, &m, n);
+    for (uint32_t t = walk_to(w, 0), after; t < w->n_tokens; t = after) {
+        after = walk_to(w, t + n);
+        next_step(&m, w, after, n);
+        m.out = spare;
+        m.v.at = row_of(w->v, t);
+        m.k_ahead.at = w->cold ? row_of(w->k, t + BLOCK_AHEAD) : NULL;
+        widen_rest(job, &m, n);
+        qk_step(job, k, job->logits + (size_t)t * n_vectors * VF_LANES, &m, n, n_vectors, type);
+        spare = k;
+        k = m.out;
+    }
 }
 
-static void qk(const struct mz_attn_job *job, uint32_t n_tokens, struct ahead v)
+INLINE void qk_vectors(struct mz_attn_job *job, const struct walk *w, const enum mz_attn_type type)
 {
     switch (job->plan->block_rows / VF_LANES) {
     case 1:
-        qk_tile(job, n_tokens, v, 1);
+        qk_chunk(job, w, 1, type);
         break;
     case 2:
-        qk_tile(job, n_tokens, v, 2);
+        qk_chunk(job, w, 2, type);
         break;
 #if VF_QK_VECTORS >= 4
     case 4:
-        qk_tile(job, n_tokens, v, 4);
+        qk_chunk(job, w, 4, type);
         break;
 #endif
 #if VF_QK_VECTORS >= 8
     case 8:
-        qk_tile(job, n_tokens, v, 8);
+        qk_chunk(job, w, 8, type);
         break;
 #endif
     }
@@ -355,9 +351,9 @@ static void bias_block(const struct mz_attn_job *job, uint32_t token, uint32_t n
     }
 }
 
-/* Soft-cap and mask; returns the largest logit per lane. */
-INLINE vf logits_finish(const struct mz_attn_job *job, float *x, const float *bias, uint32_t n_tokens,
-                        bool masked)
+/* Soft-cap and mask of a tile; returns the largest logit per lane. */
+INLINE vf block_finish(const struct mz_attn_job *job, float *x, const float *bias, uint32_t n_tokens,
+                       bool masked)
 {
     float cap = job->a->logit_softcap;
     uint32_t rows = job->plan->block_rows;
@@ -377,23 +373,46 @@ INLINE vf logits_finish(const struct mz_attn_job *job, float *x, const float *bi
     return largest;
 }
 
-/* Logits become weights; the slot's maximum and sum are brought up to date. alpha: what acc has to be
- * multiplied by. */
-static void softmax_block(struct mz_attn_job *job, uint32_t n_tokens, bool masked, float *alpha)
+/* The same for all tiles and lanes; largest[row]. */
+static void block_largest(struct mz_attn_job *job, const struct walk *w, float *largest)
 {
     uint32_t rows = job->plan->block_rows;
 
+    for (uint32_t r = 0; r < rows; r++)
+        largest[r] = -INFINITY;
+    for (uint32_t t = walk_to(w, 0); t < w->n_tokens; t = walk_to(w, t + TILE)) {
+        bool masked = w->tiles[t / TILE] == MZ_ATTN_MASK_SOME;
+        uint32_t n = tile_end(w, t) - t;
+
+        if (masked)
+            bias_block(job, w->chunk * MZ_ATTN_CHUNK + t, n);
+        for (uint32_t r = 0; r < rows; r += VF_LANES)
+            vf_store(largest + r,
+                     vf_max(vf_load(largest + r),
+                            block_finish(job, job->logits + (size_t)t * rows + r, job->bias + r, n, masked)));
+    }
+}
+
+/* Logits become weights; the slot's maximum and sum are brought up to date. alpha: what acc has to be
+ * multiplied by. */
+static void block_softmax(struct mz_attn_job *job, const struct walk *w, float *alpha)
+{
+    uint32_t rows = job->plan->block_rows;
+    float largest[MZ_ATTN_BLOCK_MAX];
+
+    block_largest(job, w, largest);
     for (uint32_t r = 0; r < rows; r += VF_LANES) {
-        float *x = job->logits + r;
-        vf largest = logits_finish(job, x, job->bias + r, n_tokens, masked);
-        vf m_old = vf_load(job->m + r), m = vf_max(m_old, largest), shift = safe_max(m);
+        vf m_old = vf_load(job->m + r), m = vf_max(m_old, vf_load(largest + r)), shift = safe_max(m);
         vf factor = exp_of_negative(vf_sub(m_old, shift)), sum = vf_mul(vf_load(job->s + r), factor);
 
-        for (uint32_t t = 0; t < n_tokens; t++) {
-            vf w = exp_of_negative(vf_sub(vf_load(x + t * rows), shift));
+        for (uint32_t t = walk_to(w, 0); t < w->n_tokens; t = walk_to(w, t)) {
+            for (uint32_t end = tile_end(w, t); t < end; t++) {
+                float *x = job->logits + (size_t)t * rows + r;
+                vf weight = exp_of_negative(vf_sub(vf_load(x), shift));
 
-            vf_store(x + t * rows, w);
-            sum = vf_add(sum, w);
+                vf_store(x, weight);
+                sum = vf_add(sum, weight);
+            }
         }
         vf_store(job->m + r, m);
         vf_store(job->s + r, sum);
@@ -401,138 +420,43 @@ static void softmax_block(struct mz_attn_job *job, uint32_t n_tokens, bool maske
     }
 }
 
-/* acc = acc * alpha + weights * V for VF_PV_ROWS rows and n_vectors vectors of V. */
-INLINE void pv_step(const float *weights, uint32_t rows, const float *alpha, const float *v,
-                    uint32_t n_tokens, float *acc, uint32_t dv_pad, struct ahead k, const bool ask,
-                    const uint32_t n_vectors)
-{
-    vf sum[VF_PV_ROWS][VF_PV_VECTORS];
-
-#pragma GCC unroll 16
-    for (uint32_t r = 0; r < VF_PV_ROWS; r++)
-#pragma GCC unroll 16
-        for (uint32_t i = 0; i < n_vectors; i++)
-            sum[r][i] = vf_mul(vf_load(acc + r * dv_pad + i * VF_LANES), vf_set(alpha[r]));
-    for (uint32_t t = 0; t < n_tokens; t++, weights += rows, v += n_vectors * VF_LANES) {
-        vf value[VF_PV_VECTORS];
-
-        for (uint32_t d = 0; ask && d < n_vectors * VF_LANES; d += 32)
-            ahead_ask(k, t, d);
-#pragma GCC unroll 16
-        for (uint32_t i = 0; i < n_vectors; i++)
-            value[i] = vf_load(v + i * VF_LANES);
-#pragma GCC unroll 16
-        for (uint32_t r = 0; r < VF_PV_ROWS; r++) {
-            vf w = vf_set(weights[r]);
-
-#pragma GCC unroll 16
-            for (uint32_t i = 0; i < n_vectors; i++)
-                sum[r][i] = vf_fma(w, value[i], sum[r][i]);
-        }
-    }
-#pragma GCC unroll 16
-    for (uint32_t r = 0; r < VF_PV_ROWS; r++)
-#pragma GCC unroll 16
-        for (uint32_t i = 0; i < n_vectors; i++)
-            vf_store(acc + r * dv_pad + i * VF_LANES, sum[r][i]);
-}
-
-INLINE void pv_rows(struct mz_attn_job *job, uint32_t r, uint32_t n_tokens, const float *alpha,
-                    struct ahead k, const bool ask)
-{
-    uint32_t rows = job->plan->block_rows, dv_pad = job->plan->dv_pad, dv = job->a->dv, d = 0;
-    const float *weights = job->logits + r;
-    float *acc = job->acc + (size_t)r * dv_pad;
-
-    for (; d + PV_GROUP <= dv; d += PV_GROUP, k.row += PV_GROUP)
-        pv_step(weights, rows, alpha + r, job->v + (size_t)d * TILE, n_tokens, acc + d, dv_pad, k, ask,
-                VF_PV_VECTORS);
-    for (; d < dv; d += VF_LANES, k.row += VF_LANES)
-        pv_step(weights, rows, alpha + r, job->v + (size_t)d * TILE, n_tokens, acc + d, dv_pad, k, ask, 1);
-}
-
-/* Rows up to the next multiple of VF_PV_ROWS: those behind the last are padding, which a block has. */
-static void pv_block(struct mz_attn_job *job, uint32_t n_tokens, const float *alpha, struct ahead k)
-{
-    pv_rows(job, 0, n_tokens, alpha, k, true);
-    for (uint32_t r = VF_PV_ROWS; r < job->n_rows; r += VF_PV_ROWS)
-        pv_rows(job, r, n_tokens, alpha, k, false);
-}
-
-static void pv_block_carefully(struct mz_attn_job *job, const uint16_t *v, uint32_t n_tokens,
-                               const float *alpha)
-{
-    for (uint32_t r = 0; r < job->n_rows; r++) {
-        float *acc = job->acc + (size_t)r * job->plan->dv_pad;
-
-        for (uint32_t d = 0; d < job->a->dv; d++)
-            acc[d] *= alpha[r];
-        add_carefully(v, job->a->v_row_bytes, job->logits + r, job->plan->block_rows, job->a->dv, n_tokens,
-                      acc);
-    }
-}
-
-static void block_tile(struct mz_attn_job *job, uint32_t chunk, uint32_t t0, uint32_t n_tokens, bool masked)
-{
-    const struct mz_attn *a = job->a;
-    const uint16_t *v = v_row(job, chunk, t0);
-    float alpha[MZ_ATTN_BLOCK_MAX];
-
-    widen_k(job, chunk, t0, n_tokens);
-    qk(job, n_tokens, (struct ahead){v, a->v_row_bytes});
-    if (masked)
-        bias_block(job, chunk * MZ_ATTN_CHUNK + t0, n_tokens);
-    softmax_block(job, n_tokens, masked, alpha);
-    if (masked && any_nonfinite(v, a->v_row_bytes, a->dv, n_tokens)) {
-        pv_block_carefully(job, v, n_tokens, alpha);
-    } else {
-        widen_v(job, chunk, t0, n_tokens);
-        pv_block(job, n_tokens, alpha, (struct ahead){k_row(job, chunk, t0 + TILE), a->k_row_bytes});
-    }
-}
-
-static void block_chunk(struct mz_attn_job *job, uint32_t chunk, uint32_t n_tokens, enum mz_attn_mask all)
-{
-    for (uint32_t t0 = 0; t0 < n_tokens; t0 += TILE) {
-        uint32_t n = n_tokens - t0 < TILE ? n_tokens - t0 : TILE;
-        enum mz_attn_mask mask = tile_mask(job, chunk, t0, n, all);
-
-        if (mask != MZ_ATTN_MASK_ALL)
-            block_tile(job, chunk, t0, n, mask == MZ_ATTN_MASK_SOME);
-    }
-}
-
-/* ---- few */
-
-#define FEW_TILES (MZ_ATTN_CHUNK / TILE)
+/* ---- logits: few */
 
 /* Tokens of K and V that are asked for ahead of their use. */
-#define FEW_AHEAD 16
+#define FEW_AHEAD 32
 
 /* Logits of VF_SUMS / rows tokens for `rows` query rows. Behind the last token the last one is taken again.
  */
-INLINE void dot_step(const float *q, const uint16_t *k, uint64_t k_bytes, uint32_t dk, uint32_t dk_pad,
-                     uint32_t n_tokens, float *logits, const uint32_t rows)
+INLINE void dot_step(const float *q, struct rows k, uint32_t dk, uint32_t dk_pad, uint32_t n_tokens,
+                     float *logits, const uint32_t rows, const enum mz_attn_type type)
 {
     const uint32_t tokens = VF_SUMS / rows;
+    const void *row[VF_SUMS];
     vf sum[VF_SUMS];
     float sums[VF_SUMS];
 
 #pragma GCC unroll 16
     for (uint32_t t = 0; t < tokens; t++) {
+        row[t] = row_of(k, t < n_tokens ? t : n_tokens - 1);
+        row_prefetch((const char *)row[t] + k.bytes * FEW_AHEAD, mz_attn_row_size(dk, type));
+    }
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < VF_SUMS; i++)
+        sum[i] = vf_set(0.0f);
+    for (uint32_t d = 0; d < dk; d += VF_LANES) {
+        vf column[VF_SUMS];
+
 #pragma GCC unroll 16
         for (uint32_t r = 0; r < rows; r++)
-            sum[r * tokens + t] = vf_set(0.0f);
-        row_prefetch(row_next(k, k_bytes * FEW_AHEAD), dk);
-        for (uint32_t d = 0; d < dk; d += VF_LANES) {
-            vf x = vf_half(k + d);
+            column[r] = vf_load(q + r * dk_pad + d);
+#pragma GCC unroll 16
+        for (uint32_t t = 0; t < tokens; t++) {
+            vf x = elements(row[t], d, type);
 
 #pragma GCC unroll 16
             for (uint32_t r = 0; r < rows; r++)
-                sum[r * tokens + t] = vf_fma(x, vf_load(q + r * dk_pad + d), sum[r * tokens + t]);
+                sum[r * tokens + t] = vf_fma(x, column[r], sum[r * tokens + t]);
         }
-        if (t + 1 < n_tokens)
-            k = row_next(k, k_bytes);
     }
     vf_sums(sum, sums);
 #pragma GCC unroll 16
@@ -540,72 +464,70 @@ INLINE void dot_step(const float *q, const uint16_t *k, uint64_t k_bytes, uint32
         memcpy(logits + r * MZ_ATTN_CHUNK, sums + r * tokens, tokens * sizeof(float));
 }
 
-INLINE void dot_tile(const struct mz_attn_job *job, const uint16_t *k, uint32_t row, uint32_t t0,
-                     uint32_t n_tokens, const uint32_t rows)
+INLINE void dot_chunk(struct mz_attn_job *job, const struct walk *w, uint32_t row, const uint32_t rows,
+                      const enum mz_attn_type type)
 {
     const struct mz_attn *a = job->a;
     const float *q = job->q + (size_t)row * job->plan->dk_pad;
-    float *logits = job->logits + (size_t)row * MZ_ATTN_CHUNK + t0;
+    float *logits = job->logits + (size_t)row * MZ_ATTN_CHUNK;
 
-    for (uint32_t t = 0; t < n_tokens;
-         t += VF_SUMS / rows, k = row_next(k, a->k_row_bytes * (VF_SUMS / rows)))
-        dot_step(q, k, a->k_row_bytes, a->dk, job->plan->dk_pad, n_tokens - t, logits + t, rows);
+    for (uint32_t t = walk_to(w, 0); t < w->n_tokens; t = walk_to(w, t + VF_SUMS / rows))
+        dot_step(q, (struct rows){row_of(w->k, t), w->k.bytes}, a->dk, job->plan->dk_pad, w->n_tokens - t,
+                 logits + t, rows, type);
+}
+
+INLINE void dot_rows(struct mz_attn_job *job, const struct walk *w, const enum mz_attn_type type)
+{
+    uint32_t rows = job->plan->block_rows;
+
+    if (rows == 1)
+        dot_chunk(job, w, 0, 1, type);
+    else if (rows == 2)
+        dot_chunk(job, w, 0, 2, type);
+    else
+        for (uint32_t r = 0; r < rows; r += 4)
+            dot_chunk(job, w, r, 4, type);
 }
 
 /* Soft-cap and mask of one row of a tile; -infinity behind the last token. */
-static void few_finish(const struct mz_attn_job *job, uint32_t row, uint32_t chunk, uint32_t t0, uint32_t n,
-                       bool masked)
+static void few_finish(const struct mz_attn_job *job, const struct walk *w, uint32_t row, uint32_t t0)
 {
     float cap = job->a->logit_softcap, *x = job->logits + (size_t)row * MZ_ATTN_CHUNK + t0;
+    bool masked = w->tiles[t0 / TILE] == MZ_ATTN_MASK_SOME && row < job->n_rows;
+    uint32_t n = tile_end(w, t0) - t0;
     float bias[TILE];
 
-    if (masked && row < job->n_rows)
-        bias_row(job->mask[row] + (size_t)chunk * MZ_ATTN_CHUNK + t0, job->slope[row], n, bias);
+    if (masked)
+        bias_row(job->mask[row] + (size_t)w->chunk * MZ_ATTN_CHUNK + t0, job->slope[row], n, bias);
     for (uint32_t t = 0; t < TILE && cap != 0.0f; t += VF_LANES)
         vf_store(x + t, vf_mul(tanh_of(vf_load(x + t)), vf_set(cap)));
-    for (uint32_t t = 0; t < TILE && masked && row < job->n_rows; t += VF_LANES)
+    for (uint32_t t = 0; t < TILE && masked; t += VF_LANES)
         vf_store(x + t, add_bias(vf_load(x + t), vf_load(bias + t)));
     for (uint32_t t = n; t < TILE; t++)
         x[t] = -INFINITY;
 }
 
-static void few_logits(struct mz_attn_job *job, uint32_t chunk, uint32_t t0, uint32_t n, bool masked)
-{
-    const uint16_t *k = k_row(job, chunk, t0);
-    uint32_t rows = job->plan->block_rows;
-
-    if (rows == 1)
-        dot_tile(job, k, 0, t0, n, 1);
-    else if (rows == 2)
-        dot_tile(job, k, 0, t0, n, 2);
-    else
-        for (uint32_t r = 0; r < rows; r += 4)
-            dot_tile(job, k, r, t0, n, 4);
-    for (uint32_t r = 0; r < rows; r++)
-        few_finish(job, r, chunk, t0, n, masked);
-}
-
-/* As softmax_block, for one row over the tiles of a chunk that are not left out. */
-static float few_softmax(struct mz_attn_job *job, uint32_t row, const enum mz_attn_mask *tiles,
-                         uint32_t n_tiles)
+/* As block_softmax, for one row. */
+static float few_softmax(struct mz_attn_job *job, const struct walk *w, uint32_t row)
 {
     float *x = job->logits + (size_t)row * MZ_ATTN_CHUNK;
     vf largest = vf_set(-INFINITY), sum = vf_set(0.0f), shift;
     float m, factor[VF_LANES];
 
-    for (uint32_t t = 0; t < n_tiles * TILE; t += VF_LANES) {
-        if (tiles[t / TILE] != MZ_ATTN_MASK_ALL)
+    for (uint32_t t0 = walk_to(w, 0); t0 < w->n_tokens; t0 = walk_to(w, t0 + TILE)) {
+        few_finish(job, w, row, t0);
+        for (uint32_t t = t0; t < t0 + TILE; t += VF_LANES)
             largest = vf_max(largest, vf_load(x + t));
     }
     m = vf_largest(largest);
     m = job->m[row] > m ? job->m[row] : m;
     shift = safe_max(vf_set(m));
-    for (uint32_t t = 0; t < n_tiles * TILE; t += VF_LANES) {
-        if (tiles[t / TILE] != MZ_ATTN_MASK_ALL) {
-            vf w = exp_of_negative(vf_sub(vf_load(x + t), shift));
+    for (uint32_t t0 = walk_to(w, 0); t0 < w->n_tokens; t0 = walk_to(w, t0 + TILE)) {
+        for (uint32_t t = t0; t < t0 + TILE; t += VF_LANES) {
+            vf weight = exp_of_negative(vf_sub(vf_load(x + t), shift));
 
-            vf_store(x + t, w);
-            sum = vf_add(sum, w);
+            vf_store(x + t, weight);
+            sum = vf_add(sum, weight);
         }
     }
     vf_store(factor, exp_of_negative(vf_sub(vf_set(job->m[row]), shift)));
@@ -614,125 +536,227 @@ static float few_softmax(struct mz_attn_job *job, uint32_t row, const enum mz_at
     return factor[0];
 }
 
-/* The part of V that a step adds: n_vectors vectors from element d on. */
-struct few_v {
-    const uint16_t *row;
-    uint64_t row_bytes;
-    const enum mz_attn_mask *tiles;
-    uint32_t n_tokens;
-    uint32_t ahead; /* elements of a row to prefetch: all of it for the first step, none for the others */
+/* ---- values */
+
+/* Where the weight of a row and a token lies, counted from job->logits. */
+struct weights {
+    size_t token_step, row_step;
 };
 
-INLINE void few_pv_step(const struct few_v *v, uint32_t d, const float *weights, const float *alpha,
-                        float *acc, uint32_t dv_pad, const uint32_t rows, const uint32_t n_vectors)
+INLINE struct weights weights_of(const struct mz_attn_job *job, const bool few)
 {
-    const uint16_t *row = v->row;
-    vf sum[4][8];
+    return few ? (struct weights){1, MZ_ATTN_CHUNK} : (struct weights){job->plan->block_rows, 1};
+}
+
+/* acc = acc * alpha + weights * V for `rows` rows and n_vectors vectors from element d on. */
+INLINE void pv_step(const struct mz_attn_job *job, const struct walk *w, uint32_t row, uint32_t d,
+                    const float *alpha, const bool few, const uint32_t rows, const uint32_t n_vectors,
+                    const enum mz_attn_type type)
+{
+    const struct weights at = weights_of(job, few);
+    const float *weights = job->logits + (size_t)row * at.row_step;
+    size_t dv_pad = job->plan->dv_pad;
+    uint32_t v_bytes = few && d == 0 ? mz_attn_row_size(job->a->dv, type) : 0;
+    const char *line = !few && row == 0 && d % 16 == 0 && w->next_k.at ? w->next_k.at + d / 32 * 64 : NULL;
+    float *acc = job->acc + (size_t)row * dv_pad + d;
+    vf sum[VF_SUMS][8];
 
 #pragma GCC unroll 16
     for (uint32_t r = 0; r < rows; r++)
 #pragma GCC unroll 16
         for (uint32_t i = 0; i < n_vectors; i++)
-            sum[r][i] = vf_mul(vf_load(acc + r * dv_pad + d + i * VF_LANES), vf_set(alpha[r]));
-    for (uint32_t t = 0; t < v->n_tokens; t++, row = row_next(row, v->row_bytes)) {
-        if (v->tiles[t / TILE] == MZ_ATTN_MASK_ALL)
-            continue;
-        row_prefetch(row_next(row, v->row_bytes * FEW_AHEAD), v->ahead);
+            sum[r][i] = vf_mul(vf_load(acc + r * dv_pad + i * VF_LANES), vf_set(alpha[row + r]));
+    for (uint32_t t = walk_to(w, 0); t < w->n_tokens; t = walk_to(w, t)) {
+        for (uint32_t end = tile_end(w, t); t < end; t++) {
+            const float *weight = weights + (size_t)t * at.token_step;
+            const void *v = row_of(w->v, t);
+
+            row_prefetch((const char *)v + w->v.bytes * FEW_AHEAD, v_bytes);
+            ask(line, w->next_k.bytes, t, d / 16);
 #pragma GCC unroll 16
-        for (uint32_t i = 0; i < n_vectors; i++) {
-            vf x = vf_half(row + d + i * VF_LANES);
+            for (uint32_t i = 0; i < n_vectors; i++) {
+                vf x = elements(v, d + i * VF_LANES, type);
 
 #pragma GCC unroll 16
-            for (uint32_t r = 0; r < rows; r++)
-                sum[r][i] = vf_fma(x, vf_set(weights[r * MZ_ATTN_CHUNK + t]), sum[r][i]);
+                for (uint32_t r = 0; r < rows; r++)
+                    sum[r][i] = vf_fma(x, vf_set(weight[(size_t)r * at.row_step]), sum[r][i]);
+            }
         }
     }
 #pragma GCC unroll 16
     for (uint32_t r = 0; r < rows; r++)
 #pragma GCC unroll 16
         for (uint32_t i = 0; i < n_vectors; i++)
-            vf_store(acc + r * dv_pad + d + i * VF_LANES, sum[r][i]);
+            vf_store(acc + r * dv_pad + i * VF_LANES, sum[r][i]);
 }
 
-INLINE void few_pv(struct mz_attn_job *job, struct few_v v, uint32_t row, const float *alpha,
-                   const uint32_t rows)
+/* The elements behind the last whole vector. */
+static void pv_rest(struct mz_attn_job *job, const struct walk *w, const float *alpha, bool few)
+{
+    const struct weights at = weights_of(job, few);
+
+    for (uint32_t r = 0; r < job->n_rows; r++) {
+        for (uint32_t d = job->a->dv / VF_LANES * VF_LANES; d < job->a->dv; d++) {
+            float sum = job->acc[(size_t)r * job->plan->dv_pad + d] * alpha[r];
+
+            for (uint32_t t = walk_to(w, 0); t < w->n_tokens; t = walk_to(w, t + 1))
+                sum += job->logits[t * at.token_step + r * at.row_step] *
+                       mz_attn_element(row_of(w->v, t), d, job->a->v_type);
+            job->acc[(size_t)r * job->plan->dv_pad + d] = sum;
+        }
+    }
+}
+
+INLINE void pv_rows(const struct mz_attn_job *job, const struct walk *w, uint32_t row, const float *alpha,
+                    const bool few, const uint32_t rows, const enum mz_attn_type type)
 {
     const uint32_t most = VF_SUMS / rows < 8 ? VF_SUMS / rows : 8;
-    const float *weights = job->logits + (size_t)row * MZ_ATTN_CHUNK;
-    uint32_t dv_pad = job->plan->dv_pad, dv = job->a->dv, d = 0;
-    float *acc = job->acc + (size_t)row * dv_pad;
+    uint32_t dv = job->a->dv, d = 0;
 
-    for (; d + most * VF_LANES <= dv; d += most * VF_LANES, v.ahead = 0)
-        few_pv_step(&v, d, weights, alpha + row, acc, dv_pad, rows, most);
+    for (; d + most * VF_LANES <= dv; d += most * VF_LANES)
+        pv_step(job, w, row, d, alpha, few, rows, most, type);
     if (most > 4 && d + 4 * VF_LANES <= dv) {
-        few_pv_step(&v, d, weights, alpha + row, acc, dv_pad, rows, 4);
-        v.ahead = 0;
+        pv_step(job, w, row, d, alpha, few, rows, 4, type);
         d += 4 * VF_LANES;
     }
-    for (; d < dv; d += VF_LANES, v.ahead = 0)
-        few_pv_step(&v, d, weights, alpha + row, acc, dv_pad, rows, 1);
+    for (; most > 1 && d + VF_LANES <= dv; d += VF_LANES)
+        pv_step(job, w, row, d, alpha, few, rows, 1, type);
 }
 
-static void few_values(struct mz_attn_job *job, const struct few_v *v, const float *alpha)
+/* So many rows are taken at a time when n are left: a power of two. One or two rows of padding, which a block
+ * has, are cheaper than another pass over V. */
+INLINE uint32_t pv_take(uint32_t n)
 {
-    uint32_t rows = job->plan->block_rows;
+    uint32_t take = 1;
 
-    if (rows == 1)
-        few_pv(job, *v, 0, alpha, 1);
-    else if (rows == 2)
-        few_pv(job, *v, 0, alpha, 2);
-    else
-        for (uint32_t r = 0; r < rows; r += 4)
-            few_pv(job, *v, r, alpha, 4);
+    while (take < n && take < VF_PV_ROWS)
+        take *= 2;
+    return take > n + 2 ? take / 2 : take;
 }
 
-static void few_values_carefully(struct mz_attn_job *job, const struct few_v *v, const float *alpha)
+INLINE void pv(const struct mz_attn_job *job, const struct walk *w, const float *alpha, const bool few,
+               const enum mz_attn_type type)
 {
+    for (uint32_t r = 0, take; r < job->n_rows; r += take) {
+        take = pv_take(job->n_rows - r);
+        switch (take) {
+#if VF_PV_ROWS >= 16
+        case 16:
+            pv_rows(job, w, r, alpha, few, 16, type);
+            break;
+#endif
+#if VF_PV_ROWS >= 8
+        case 8:
+            pv_rows(job, w, r, alpha, few, 8, type);
+            break;
+#endif
+        case 4:
+            pv_rows(job, w, r, alpha, few, 4, type);
+            break;
+        case 2:
+            pv_rows(job, w, r, alpha, few, 2, type);
+            break;
+        default:
+            pv_rows(job, w, r, alpha, few, 1, type);
+            break;
+        }
+    }
+}
+
+/* Weights of exactly 0 leave V out, so that a NaN in a masked V row stays there. Slow; for chunks with such
+ * rows. */
+static void pv_carefully(struct mz_attn_job *job, const struct walk *w, const float *alpha)
+{
+    const struct weights at = weights_of(job, job->plan->few);
+
     for (uint32_t r = 0; r < job->n_rows; r++) {
         float *acc = job->acc + (size_t)r * job->plan->dv_pad;
 
         for (uint32_t d = 0; d < job->a->dv; d++)
             acc[d] *= alpha[r];
-        for (uint32_t t = 0; t < v->n_tokens; t += TILE) {
-            if (v->tiles[t / TILE] != MZ_ATTN_MASK_ALL)
-                add_carefully(row_next(v->row, v->row_bytes * t), v->row_bytes,
-                              job->logits + (size_t)r * MZ_ATTN_CHUNK + t, 1, job->a->dv,
-                              v->n_tokens - t < TILE ? v->n_tokens - t : TILE, acc);
+        for (uint32_t t = walk_to(w, 0); t < w->n_tokens; t = walk_to(w, t + 1)) {
+            float weight = job->logits[t * at.token_step + r * at.row_step];
+
+            for (uint32_t d = 0; d < job->a->dv && weight != 0.0f; d++)
+                acc[d] += weight * mz_attn_element(row_of(w->v, t), d, job->a->v_type);
         }
     }
 }
 
-static void few_chunk(struct mz_attn_job *job, uint32_t chunk, uint32_t n_tokens, enum mz_attn_mask all)
+/* ---- a chunk */
+
+static void walk_set(struct walk *w, const struct mz_attn_job *job, uint32_t chunk, uint32_t n_tokens,
+                     enum mz_attn_mask all)
 {
-    enum mz_attn_mask tiles[FEW_TILES];
-    struct few_v v = {v_row(job, chunk, 0), job->a->v_row_bytes, tiles, n_tokens, job->a->dv};
-    uint32_t n_tiles = (n_tokens + TILE - 1) / TILE;
-    float alpha[MZ_ATTN_BLOCK_MAX];
-    bool careful = false;
+    const struct mz_attn *a = job->a;
+    size_t at = (size_t)job->seq * job->plan->n_chunks + chunk;
 
-    for (uint32_t i = 0; i < n_tiles; i++) {
-        uint32_t t0 = i * TILE, n = n_tokens - t0 < TILE ? n_tokens - t0 : TILE;
+    w->chunk = chunk;
+    w->n_tokens = n_tokens;
+    w->k = (struct rows){(const char *)a->k[at] + job->kv_head * a->k_head_bytes, a->k_row_bytes};
+    w->v = (struct rows){(const char *)a->v[at] + job->kv_head * a->v_head_bytes, a->v_row_bytes};
+    w->cold = chunk % job->plan->range_chunks == 0;
+    w->next_k = (struct rows){NULL, a->k_row_bytes};
+    if ((chunk + 1) % job->plan->range_chunks && chunk + 1 < job->plan->n_chunks)
+        w->next_k.at = (const char *)a->k[at + 1] + job->kv_head * a->k_head_bytes;
+    for (uint32_t t = 0; t < n_tokens; t += TILE)
+        w->tiles[t / TILE] = all == MZ_ATTN_MASK_NONE
+                                 ? all
+                                 : mz_attn_mask_class(job, chunk * MZ_ATTN_CHUNK + t,
+                                                      n_tokens - t < TILE ? n_tokens - t : TILE);
+}
 
-        tiles[i] = tile_mask(job, chunk, t0, n, all);
-        if (tiles[i] != MZ_ATTN_MASK_ALL)
-            few_logits(job, chunk, t0, n, tiles[i] == MZ_ATTN_MASK_SOME);
-        if (tiles[i] == MZ_ATTN_MASK_SOME && !careful)
-            careful = any_nonfinite(row_next(v.row, v.row_bytes * t0), v.row_bytes, job->a->dv, n);
-    }
-    for (uint32_t r = 0; r < job->plan->block_rows; r++)
-        alpha[r] = few_softmax(job, r, tiles, n_tiles);
-    if (careful)
-        few_values_carefully(job, &v, alpha);
+static void logits(struct mz_attn_job *job, const struct walk *w)
+{
+    bool half = job->a->k_type == MZ_ATTN_F16;
+
+    if (job->plan->few && half)
+        dot_rows(job, w, MZ_ATTN_F16);
+    else if (job->plan->few)
+        dot_rows(job, w, MZ_ATTN_Q8_0);
+    else if (half)
+        qk_vectors(job, w, MZ_ATTN_F16);
     else
-        few_values(job, &v, alpha);
+        qk_vectors(job, w, MZ_ATTN_Q8_0);
+}
+
+static void softmax(struct mz_attn_job *job, const struct walk *w, float *alpha)
+{
+    if (!job->plan->few)
+        block_softmax(job, w, alpha);
+    for (uint32_t r = 0; job->plan->few && r < job->plan->block_rows; r++)
+        alpha[r] = few_softmax(job, w, r);
+}
+
+static void values(struct mz_attn_job *job, const struct walk *w, const float *alpha)
+{
+    bool half = job->a->v_type == MZ_ATTN_F16;
+
+    if (any_nonfinite(job, w)) {
+        pv_carefully(job, w, alpha);
+        return;
+    }
+    if (job->plan->few && half)
+        pv(job, w, alpha, true, MZ_ATTN_F16);
+    else if (job->plan->few)
+        pv(job, w, alpha, true, MZ_ATTN_Q8_0);
+    else if (half)
+        pv(job, w, alpha, false, MZ_ATTN_F16);
+    else
+        pv(job, w, alpha, false, MZ_ATTN_Q8_0);
+    if (job->a->dv % VF_LANES)
+        pv_rest(job, w, alpha, job->plan->few);
 }
 
 static void run_chunk(struct mz_attn_job *job, uint32_t chunk, uint32_t n_tokens, enum mz_attn_mask mask)
 {
-    if (job->plan->few)
-        few_chunk(job, chunk, n_tokens, mask);
-    else
-        block_chunk(job, chunk, n_tokens, mask);
+    float alpha[MZ_ATTN_BLOCK_MAX];
+    struct walk w;
+
+    walk_set(&w, job, chunk, n_tokens, mask);
+    logits(job, &w);
+    softmax(job, &w, alpha);
+    values(job, &w, alpha);
 }
 
 static const struct mz_attn_kernel kernel = {

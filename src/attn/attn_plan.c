@@ -11,10 +11,13 @@
  * means fewer items, but then there are enough blocks. */
 #define PARTIAL_BYTES_MAX (4u << 20)
 
-/* A few threads must find enough items to even out their loads: KV heads are walked together inside an item
- * (rows of all heads of a token lie side by side, so memory is read in order) only while that many items
- * remain. */
+/* A few threads must find enough items to even out their loads: ranges are several chunks long, and KV heads
+ * are walked together inside an item (rows of all heads of a token lie side by side, so memory is read in
+ * order), only while that many items remain. */
 #define ITEMS_WANTED 64
+
+/* Longer ranges mean less to pack and to merge, but also a longer wait behind a chunk that is not there. */
+#define RANGE_CHUNKS 4
 
 static uint64_t round_up(uint64_t value, uint64_t step)
 {
@@ -50,10 +53,13 @@ static void cut_rows(const struct mz_attn *a, const struct mz_attn_geometry *g, 
 
 static void cut_tokens(const struct mz_attn *a, struct mz_attn_plan *p)
 {
-    uint64_t range_bytes = sizeof(float) * p->slot_floats * p->n_blocks * a->n_kv_heads * a->n_seq;
+    uint64_t per_range = (uint64_t)p->n_blocks * a->n_kv_heads * a->n_seq;
+    uint64_t range_bytes = sizeof(float) * p->slot_floats * per_range;
 
     p->n_chunks = (uint32_t)(((uint64_t)a->n_kv + MZ_ATTN_CHUNK - 1) / MZ_ATTN_CHUNK);
     p->range_chunks = 1;
+    while (p->range_chunks < RANGE_CHUNKS && p->n_chunks / (2 * p->range_chunks) * per_range >= ITEMS_WANTED)
+        p->range_chunks *= 2;
     while (p->range_chunks < p->n_chunks &&
            (p->n_chunks + p->range_chunks - 1) / p->range_chunks * range_bytes > PARTIAL_BYTES_MAX)
         p->range_chunks *= 2;
@@ -81,7 +87,7 @@ static uint64_t scratch_floats(const struct mz_attn *a, const struct mz_attn_pla
 
     if (p->few)
         return rows * (round_up(a->dk, MZ_ATTN_PAD) + MZ_ATTN_CHUNK + tile);
-    return rows * (round_up(a->dk, MZ_ATTN_PAD) + 2 * tile) + tile * p->dk_pad + tile * p->dv_pad;
+    return rows * (round_up(a->dk, MZ_ATTN_PAD) + MZ_ATTN_CHUNK + tile) + tile * p->dk_pad;
 }
 
 void mz_attn_plan_make(const struct mz_attn *a, struct mz_attn_plan *plan)

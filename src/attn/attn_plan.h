@@ -14,8 +14,7 @@
 
 #include "attn/attn.h"
 
-/* Tokens that are widened and multiplied at a time. 32 rows of K and of V in fp32 are 16 KiB each at head
- * size 128: together with a block of queries they fit the first-level cache. */
+/* Tokens that are left out together when all are masked. */
 #define MZ_ATTN_TILE 32
 
 /* acc rows are padded to this many floats: the widest vector. */
@@ -32,7 +31,7 @@ struct mz_attn_geometry {
 struct mz_attn_plan {
     uint32_t group;      /* query heads per KV head */
     uint32_t group_rows; /* n_rows * group */
-    bool few;            /* dot products along the head, K and V used as fp16; else tiles widened to fp32 */
+    bool few;            /* dot products along the head; else the lanes are rows */
     uint32_t block_rows; /* rows of a block, padding included */
     uint32_t n_blocks;
     uint32_t n_chunks;     /* per sequence */

@@ -3,12 +3,11 @@
 
 #define VF_LANES   8
 #define VF_SUMS    8 /* of the 16 registers */
+#define VF_PV_ROWS 4
 #define VF_FEW_MAX 4
 
 #define VF_QK_TOKENS(vectors) ((vectors) == 1 ? 8 : 4)
 #define VF_QK_VECTORS         2
-#define VF_PV_ROWS            4
-#define VF_PV_VECTORS         2
 
 typedef __m256 vf;
 
@@ -25,6 +24,16 @@ static inline void vf_store(float *p, vf x)
 static inline vf vf_half(const uint16_t *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p));
+}
+
+static inline vf vf_bytes(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
+}
+
+static inline vf vf_set_half(uint16_t half)
+{
+    return _mm256_cvtph_ps(_mm_set1_epi16((short)half));
 }
 
 static inline vf vf_set(float x)

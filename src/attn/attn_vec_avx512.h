@@ -3,12 +3,11 @@
 
 #define VF_LANES   16
 #define VF_SUMS    16 /* of the 32 registers: 16 sums, and 8 or less for what is multiplied */
+#define VF_PV_ROWS 16
 #define VF_FEW_MAX 8
 
 #define VF_QK_TOKENS(vectors) ((vectors) == 1 ? 16 : 8)
 #define VF_QK_VECTORS         2
-#define VF_PV_ROWS            4
-#define VF_PV_VECTORS         4
 
 typedef __m512 vf;
 
@@ -25,6 +24,16 @@ static inline void vf_store(float *p, vf x)
 static inline vf vf_half(const uint16_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
+}
+
+static inline vf vf_bytes(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
+}
+
+static inline vf vf_set_half(uint16_t half)
+{
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)half));
 }
 
 static inline vf vf_set(float x)

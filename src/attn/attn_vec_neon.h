@@ -1,14 +1,14 @@
 /* The vector operations of attn_kernel.inc.h for AArch64: see there. */
 #include <arm_neon.h>
+#include <string.h>
 
 #define VF_LANES   4
 #define VF_SUMS    16 /* of the 32 registers */
+#define VF_PV_ROWS 16
 #define VF_FEW_MAX 4
 
 #define VF_QK_TOKENS(vectors) ((vectors) == 1 ? 8 : (vectors) == 2 ? 8 : 4)
 #define VF_QK_VECTORS         4
-#define VF_PV_ROWS            4
-#define VF_PV_VECTORS         4
 
 typedef float32x4_t vf;
 
@@ -25,6 +25,19 @@ static inline void vf_store(float *p, vf x)
 static inline vf vf_half(const uint16_t *p)
 {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+
+static inline vf vf_bytes(const int8_t *p)
+{
+    int32_t word;
+
+    memcpy(&word, p, sizeof(word));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(word))))));
+}
+
+static inline vf vf_set_half(uint16_t half)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half)));
 }
 
 static inline vf vf_set(float x)

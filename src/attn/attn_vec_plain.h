@@ -1,16 +1,15 @@
 /* The vector operations of attn_kernel.inc.h in portable C: vectors of one float. */
 #include <math.h>
 
-#include "attn/attn_half.h"
+#include "attn/attn_element.h"
 
 #define VF_LANES   1
 #define VF_SUMS    4
+#define VF_PV_ROWS 4
 #define VF_FEW_MAX 4
 
 #define VF_QK_TOKENS(vectors) ((vectors) == 1 ? 4 : 1)
 #define VF_QK_VECTORS         8
-#define VF_PV_ROWS            1
-#define VF_PV_VECTORS         8
 
 typedef float vf;
 
@@ -27,6 +26,16 @@ static inline void vf_store(float *p, vf x)
 static inline vf vf_half(const uint16_t *p)
 {
     return mz_attn_half_to_float(*p);
+}
+
+static inline vf vf_bytes(const int8_t *p)
+{
+    return (float)*p;
+}
+
+static inline vf vf_set_half(uint16_t half)
+{
+    return mz_attn_half_to_float(half);
 }
 
 static inline vf vf_set(float x)

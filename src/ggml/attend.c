@@ -57,15 +57,25 @@ static bool rows_are_dense(const struct ggml_tensor *tensor, enum ggml_type type
     return tensor->type == type && tensor->nb[0] == ggml_type_size(type);
 }
 
+/* K or V: fp16 or q8_0, elements of a row side by side. */
+static bool cache_is_readable(const struct ggml_tensor *tensor)
+{
+    return rows_are_dense(tensor, GGML_TYPE_F16) || rows_are_dense(tensor, GGML_TYPE_Q8_0);
+}
+
+static enum mz_attn_type cache_type(const struct ggml_tensor *tensor)
+{
+    return tensor->type == GGML_TYPE_Q8_0 ? MZ_ATTN_Q8_0 : MZ_ATTN_F16;
+}
+
 static bool takes(const struct ggml_tensor *node)
 {
     const struct ggml_tensor *q = node->src[0], *k = node->src[1], *v = node->src[2], *mask = node->src[3];
 
     return node->op == GGML_OP_FLASH_ATTN_EXT && node->type == GGML_TYPE_F32 && ggml_is_contiguous(node) &&
-           rows_are_dense(q, GGML_TYPE_F32) && rows_are_dense(k, GGML_TYPE_F16) &&
-           rows_are_dense(v, GGML_TYPE_F16) && k->ne[1] == v->ne[1] && k->ne[2] == v->ne[2] &&
-           q->ne[3] == k->ne[3] && q->ne[3] == v->ne[3] && q->ne[0] == k->ne[0] && q->ne[1] <= UINT32_MAX &&
-           k->ne[1] <= INT32_MAX &&
+           rows_are_dense(q, GGML_TYPE_F32) && cache_is_readable(k) && cache_is_readable(v) &&
+           k->ne[1] == v->ne[1] && k->ne[2] == v->ne[2] && q->ne[3] == k->ne[3] && q->ne[3] == v->ne[3] &&
+           q->ne[0] == k->ne[0] && q->ne[1] <= UINT32_MAX && k->ne[1] <= INT32_MAX &&
            (!mask ||
             (rows_are_dense(mask, GGML_TYPE_F16) && mask->ne[0] >= k->ne[1] && mask->ne[1] >= q->ne[1])) &&
            (!node->src[4] ||
@@ -94,6 +104,8 @@ static void describe(struct mz_site *site, const struct ggml_tensor *node)
         .n_kv = (uint32_t)k->ne[1],
         .dk = (uint32_t)k->ne[0],
         .dv = (uint32_t)v->ne[0],
+        .k_type = cache_type(k),
+        .v_type = cache_type(v),
         .q = q->data,
         .q_row_bytes = q->nb[1],
         .q_head_bytes = q->nb[2],

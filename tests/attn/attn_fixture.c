@@ -141,15 +141,48 @@ static double mask_value(const struct attn_fixture *f, uint32_t seq, uint32_t he
                                   token]);
 }
 
-/* K or V: rows 2 * 8 bytes longer than needed, so that no stride is the natural one. Unused space is NaN. */
-static uint16_t *fill_cache(const struct attn_case *c, uint32_t size, uint64_t *row_bytes,
-                            uint64_t *head_bytes, const void ***chunks, uint64_t *state)
+/* ---- K and V */
+
+static uint64_t row_size(uint32_t n, enum mz_attn_type type)
+{
+    return type == MZ_ATTN_Q8_0 ? n / 32 * 34 : 2 * (uint64_t)n;
+}
+
+/* The 16 bits that decide about element d: itself, or the scale of its block. */
+static uint16_t *half_at(uint16_t *row, uint32_t d, enum mz_attn_type type)
+{
+    return type == MZ_ATTN_Q8_0 ? row + d / 32 * 17 : row + d;
+}
+
+static double element(const uint16_t *row, uint32_t d, enum mz_attn_type type)
+{
+    double half = half_to_double(*half_at((uint16_t *)row, d, type));
+
+    return type == MZ_ATTN_Q8_0 ? half * ((const int8_t *)row)[d / 32 * 34 + 2 + d % 32] : half;
+}
+
+static void fill_row(uint16_t *row, uint32_t n, enum mz_attn_type type, uint64_t *state)
+{
+    for (uint32_t d = 0; d < n; d++) {
+        if (type == MZ_ATTN_F16)
+            row[d] = half_from_double(next_number(state));
+        else
+            ((int8_t *)row)[d / 32 * 34 + 2 + d % 32] = (int8_t)(next_random(state) % 255 - 127);
+        if (type == MZ_ATTN_Q8_0 && d % 32 == 0)
+            *half_at(row, d, type) = half_from_double(next_number(state) / 64);
+    }
+}
+
+/* K or V: rows 16 bytes longer than needed, so that no stride is the natural one. Unused space is NaN. */
+static uint16_t *fill_cache(const struct attn_case *c, uint32_t size, enum mz_attn_type type,
+                            uint64_t *row_bytes, uint64_t *head_bytes, const void ***chunks, uint64_t *state)
 {
     uint64_t tokens = c->kv ? c->kv : 1, n_chunks = (c->kv + MZ_ATTN_CHUNK - 1) / MZ_ATTN_CHUNK, seq_bytes;
+    uint64_t row = row_size(size, type);
     uint16_t *cache;
 
-    *head_bytes = c->head_major ? 2 * tokens * (size + 8) : 2 * (uint64_t)size;
-    *row_bytes = c->head_major ? 2 * ((uint64_t)size + 8) : 2 * ((uint64_t)size * c->kv_heads + 8);
+    *head_bytes = c->head_major ? tokens * (row + 16) : row;
+    *row_bytes = c->head_major ? row + 16 : row * c->kv_heads + 16;
     seq_bytes = c->head_major ? *head_bytes * c->kv_heads : *row_bytes * tokens;
     cache = get(seq_bytes * c->seqs);
     memset(cache, 0xff, seq_bytes * c->seqs);
@@ -158,10 +191,8 @@ static uint16_t *fill_cache(const struct attn_case *c, uint32_t size, uint64_t *
         (*chunks)[i] = (char *)cache + i / n_chunks * seq_bytes + i % n_chunks * MZ_ATTN_CHUNK * *row_bytes;
     for (uint64_t i = 0; i < (uint64_t)c->seqs * c->kv * c->kv_heads; i++) {
         uint64_t head = i % c->kv_heads, token = i / c->kv_heads % c->kv, seq = i / c->kv_heads / c->kv;
-        uint16_t *row = cache + (seq * seq_bytes + token * *row_bytes + head * *head_bytes) / 2;
 
-        for (uint32_t d = 0; d < size; d++)
-            row[d] = half_from_double(next_number(state));
+        fill_row(cache + (seq * seq_bytes + token * *row_bytes + head * *head_bytes) / 2, size, type, state);
     }
     return cache;
 }
@@ -199,8 +230,10 @@ static void poison(struct attn_fixture *f)
                     for (uint32_t row = 0; row < f->c.rows; row++)
                         seen |= mask_value(f, seq, h, row, token) > -INFINITY;
                 if (!seen) {
-                    k_at(f, seq, head / group, token)[token % f->c.dk] = token % 2 ? 0x7e00 : 0xfc00;
-                    v_at(f, seq, head / group, token)[token % f->c.dv] = token % 2 ? 0x7c00 : 0xfe00;
+                    uint16_t *k = k_at(f, seq, head / group, token), *v = v_at(f, seq, head / group, token);
+
+                    *half_at(k, token % f->c.dk, f->c.k_type) = token % 2 ? 0x7e00 : 0xfc00;
+                    *half_at(v, token % f->c.dv, f->c.v_type) = token % 2 ? 0x7c00 : 0xfe00;
                 }
             }
 }
@@ -230,7 +263,7 @@ static double logit(const struct attn_fixture *f, uint32_t seq, uint32_t head, u
     if (mask == -INFINITY)
         return mask;
     for (uint32_t d = 0; d < c->dk; d++)
-        sum += (double)q[d] * half_to_double(k[d]);
+        sum += (double)q[d] * element(k, d, c->k_type);
     sum *= (double)f->a.scale;
     if (c->softcap != 0)
         sum = (double)c->softcap * tanh(sum / (double)c->softcap);
@@ -256,7 +289,7 @@ static void expect_row(struct attn_fixture *f, uint32_t seq, uint32_t head, uint
 
         sum += w;
         for (uint32_t d = 0; d < c->dv && w > 0; d++)
-            dst[d] += w * half_to_double(v[d]);
+            dst[d] += w * element(v, d, c->v_type);
     }
     for (uint32_t d = 0; d < c->dv; d++) {
         dst[d] /= sum;
@@ -314,12 +347,14 @@ struct attn_fixture *attn_fixture_create(const struct attn_case *c)
                             .n_kv = c->kv,
                             .dk = c->dk,
                             .dv = c->dv,
+                            .k_type = c->k_type,
+                            .v_type = c->v_type,
                             .scale = 1.0f / sqrtf((float)c->dk),
                             .max_bias = c->max_bias,
                             .logit_softcap = c->softcap};
     fill_queries(f, &state);
-    f->k = fill_cache(c, c->dk, &f->a.k_row_bytes, &f->a.k_head_bytes, &f->k_chunks, &state);
-    f->v = fill_cache(c, c->dv, &f->a.v_row_bytes, &f->a.v_head_bytes, &f->v_chunks, &state);
+    f->k = fill_cache(c, c->dk, c->k_type, &f->a.k_row_bytes, &f->a.k_head_bytes, &f->k_chunks, &state);
+    f->v = fill_cache(c, c->dv, c->v_type, &f->a.v_row_bytes, &f->a.v_head_bytes, &f->v_chunks, &state);
     f->a.k = f->k_chunks;
     f->a.v = f->v_chunks;
     fill_mask(f, &state);
@@ -418,8 +453,9 @@ const char *attn_case_text(const struct attn_case *c)
     static char text[200];
 
     snprintf(text, sizeof(text),
-             "rows %u heads %u/%u seqs %u kv %u d %u/%u mask %s%s%s%s softcap %g alibi %g", c->rows, c->heads,
-             c->kv_heads, c->seqs, c->kv, c->dk, c->dv, masks[c->mask], c->sinks ? " sinks" : "",
+             "rows %u heads %u/%u seqs %u kv %u d %u/%u%s%s mask %s%s%s%s softcap %g alibi %g", c->rows,
+             c->heads, c->kv_heads, c->seqs, c->kv, c->dk, c->dv, c->k_type ? " K q8_0" : "",
+             c->v_type ? " V q8_0" : "", masks[c->mask], c->sinks ? " sinks" : "",
              c->head_major ? " head-major" : "", c->poison ? " poison" : "", (double)c->softcap,
              (double)c->max_bias);
     return text;
@@ -428,6 +464,8 @@ const char *attn_case_text(const struct attn_case *c)
 /* ---- table */
 
 #define SHAPE(r, h, hkv, n, d) .rows = r, .heads = h, .kv_heads = hkv, .seqs = 1, .kv = n, .dk = d, .dv = d
+
+#define Q8 .k_type = MZ_ATTN_Q8_0, .v_type = MZ_ATTN_Q8_0
 
 const struct attn_case attn_cases[] = {
     /* rows of a group around every border of the blocking */
@@ -501,6 +539,21 @@ const struct attn_case attn_cases[] = {
      .poison = true},
     {.rows = 1, .heads = 20, .kv_heads = 1, .seqs = 1, .kv = 300, .dk = 576, .dv = 512, .mask = MASK_CAUSAL},
     {.rows = 1, .heads = 4, .kv_heads = 4, .seqs = 1, .kv = 300, .dk = 192, .dv = 128, .mask = MASK_CAUSAL},
+    /* K and V in blocks of 8 bit */
+    {SHAPE(1, 2, 2, 257, 64), .mask = MASK_CAUSAL, Q8},
+    {SHAPE(1, 16, 8, 520, 128), .mask = MASK_CAUSAL, Q8},
+    {SHAPE(1, 9, 3, 600, 64), .mask = MASK_CAUSAL, Q8},
+    {SHAPE(1, 8, 1, 600, 256), .mask = MASK_CAUSAL, Q8},
+    {SHAPE(4, 16, 8, 300, 128), .mask = MASK_CAUSAL, Q8},
+    {SHAPE(8, 16, 8, 777, 128), .mask = MASK_CAUSAL, Q8},
+    {SHAPE(32, 4, 2, 600, 64), .mask = MASK_WINDOW, Q8, .poison = true},
+    {SHAPE(33, 4, 4, 400, 96), .mask = MASK_RANDOM, Q8, .poison = true},
+    {SHAPE(1, 4, 2, 600, 64), .mask = MASK_RANDOM, Q8, .poison = true},
+    {SHAPE(1, 4, 2, 1300, 128), .mask = MASK_ISLANDS, Q8, .poison = true},
+    {SHAPE(7, 12, 4, 300, 64), .mask = MASK_CAUSAL, Q8, .sinks = true, .max_bias = 4, .softcap = 5},
+    {SHAPE(8, 4, 2, 300, 64), .mask = MASK_CAUSAL, .k_type = MZ_ATTN_Q8_0},
+    {SHAPE(1, 4, 2, 300, 64), .mask = MASK_CAUSAL, .v_type = MZ_ATTN_Q8_0},
+    {SHAPE(20, 4, 2, 600, 64), .mask = MASK_CAUSAL, Q8, .head_major = true},
     /* sequences and layouts */
     {.rows = 1,
      .heads = 4,

@@ -24,6 +24,7 @@ enum mask_kind {
 
 struct attn_case {
     uint32_t rows, heads, kv_heads, seqs, kv, dk, dv;
+    enum mz_attn_type k_type, v_type;
     enum mask_kind mask;
     uint32_t mask_heads, mask_seqs; /* 0: 1 */
     float softcap, max_bias;

@@ -295,6 +295,7 @@ static void bad_arguments(void **state)
     REFUSED(n_kv_heads, 0);
     REFUSED(n_seq, 0);
     REFUSED(dk, 0);
+    REFUSED(k_type, MZ_ATTN_TYPE_COUNT);
     REFUSED(dv, MZ_ATTN_HEAD_MAX + 1);
     REFUSED(q, NULL);
     REFUSED(k, NULL);
@@ -304,6 +305,11 @@ static void bad_arguments(void **state)
     REFUSED(q_row_bytes, 6);
     REFUSED(isa, MZ_ATTN_ISA_COUNT);
 #undef REFUSED
+    a = f->a;
+    a.v_type = MZ_ATTN_Q8_0;
+    assert_int_equal(mz_attn_check(&a), 0);
+    a.dv = 48; /* one and a half blocks */
+    assert_int_equal(mz_attn_check(&a), -EINVAL);
     attn_fixture_destroy(f);
 }
 

@@ -40,13 +40,18 @@ static uint64_t seq_bytes(const struct attn_fixture *f, const void **chunks)
     return f->c.seqs > 1 ? (uint64_t)((const char *)chunks[n_chunks] - (const char *)chunks[0]) : 0;
 }
 
+static enum ggml_type type_of(enum mz_attn_type type)
+{
+    return type == MZ_ATTN_Q8_0 ? GGML_TYPE_Q8_0 : GGML_TYPE_F16;
+}
+
 static struct ggml_tensor *describe(struct ggml_context *ctx, struct attn_fixture *f)
 {
     const struct mz_attn *a = &f->a;
     struct ggml_tensor *q = wrap(ctx, GGML_TYPE_F32, f->q, a->dk, a->n_rows, a->n_heads, a->n_seq),
                        *mask = NULL, *dst;
-    struct ggml_tensor *k = wrap(ctx, GGML_TYPE_F16, f->k, a->dk, a->n_kv, a->n_kv_heads, a->n_seq);
-    struct ggml_tensor *v = wrap(ctx, GGML_TYPE_F16, f->v, a->dv, a->n_kv, a->n_kv_heads, a->n_seq);
+    struct ggml_tensor *k = wrap(ctx, type_of(a->k_type), f->k, a->dk, a->n_kv, a->n_kv_heads, a->n_seq);
+    struct ggml_tensor *v = wrap(ctx, type_of(a->v_type), f->v, a->dv, a->n_kv, a->n_kv_heads, a->n_seq);
 
     strides(q, a->q_row_bytes, a->q_head_bytes, a->q_seq_bytes);
     strides(k, a->k_row_bytes, a->k_head_bytes, seq_bytes(f, f->k_chunks));
