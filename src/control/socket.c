@@ -5,14 +5,11 @@
  * (done_lock), and stop (atomic). A job belongs to the lane that runs it and then to the list; it names its
  * client by slot and serial number, since the client may be gone by then. Lock order: none is taken under
  * another. */
-#include "control/socket.h"
+#include "control/socket_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,229 +17,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "control/client.h"
 #include "control/runtime.h"
-#include "os/os.h"
 #include "os/thread.h"
 
-#define CLIENTS         MZ_SOCKET_CLIENTS
 #define ACCEPT_PAUSE_MS 100 /* out of descriptors: accept() would fail again at once */
 
-struct client {
-    int fd;          /* -1: free slot; changes under fork_lock */
-    uint64_t serial; /* of the connection */
-    char *in;        /* MZ_LINE_BYTES once something came */
-    size_t in_used;
-    char *out; /* reply being sent; NULL: none */
-    size_t out_bytes, out_done;
-    uint64_t since_ms; /* when it last did something */
-    bool busy;         /* a lane makes its answer */
-    bool closing;      /* once the reply is sent */
-};
-
-struct job {
-    struct mz_job base; /* first */
-    struct mz_socket *socket;
-    struct job *next; /* done_lock: in the list of finished ones */
-    uint32_t slot;
-    uint64_t serial;
-    char *answer;
-    size_t bytes;
-    char line[];
-};
-
-struct mz_socket {
-    struct mz_socket_config config;
-    pid_t pid;
-    int listen_fd, wake_fd;
-    pthread_t thread;
-    atomic_bool stop;
-
-    /* The thread's own. */
-    struct client clients[CLIENTS];
-    uint64_t serial;
-    uint64_t accept_after_ms;
-
-    pthread_mutex_t fork_lock;
-
-    pthread_mutex_t done_lock;
-    struct job *done;     /* done_lock */
-    uint32_t running;     /* done_lock: jobs pushed and not in the list yet */
-    pthread_cond_t quiet; /* running became 0; with done_lock */
-};
-
-static uint64_t now_ms(void)
-{
-    return mz_os_now_ns() / 1000000;
-}
-
-static void wake(struct mz_socket *s)
+void mz_socket_wake(struct mz_socket *s)
 {
     uint64_t one = 1;
 
     /* Fails only when the counter is full, and then the thread is awake anyway. */
     ssize_t n = write(s->wake_fd, &one, sizeof(one));
     (void)n;
-}
-
-/* ------------------------------------------------------------------------------------------------- clients
- */
-
-static void client_close(struct mz_socket *s, struct client *client)
-{
-    (void)pthread_mutex_lock(&s->fork_lock);
-    (void)close(client->fd);
-    client->fd = -1;
-    (void)pthread_mutex_unlock(&s->fork_lock);
-    free(client->in);
-    free(client->out);
-    client->in = client->out = NULL;
-}
-
-/* Sends what the peer takes now; the rest waits for POLLOUT. */
-static void client_send(struct mz_socket *s, struct client *client)
-{
-    while (client->out_done < client->out_bytes) {
-        ssize_t n = send(client->fd, client->out + client->out_done, client->out_bytes - client->out_done,
-                         MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
-            return;
-        if (n < 0) {
-            client_close(s, client);
-            return;
-        }
-        client->out_done += (size_t)n;
-        client->since_ms = now_ms();
-    }
-    free(client->out);
-    client->out = NULL;
-    if (client->closing)
-        client_close(s, client);
-}
-
-static void client_reply(struct mz_socket *s, struct client *client, char *line)
-{
-    if (!line) {
-        client_close(s, client);
-        return;
-    }
-    client->out = line;
-    client->out_bytes = strlen(line);
-    client->out_done = 0;
-    client->since_ms = now_ms();
-    client_send(s, client);
-}
-
-/* ------------------------------------------------------------------------------------------------- answers
- */
-
-static void run_job(struct mz_job *base)
-{
-    struct job *job = (struct job *)base;
-    struct mz_socket *s = job->socket;
-
-    job->answer = s->config.host.answer(s->config.host.user, job->line, job->bytes);
-    (void)pthread_mutex_lock(&s->done_lock);
-    job->next = s->done;
-    s->done = job;
-    /* Before the lock goes: the object may be freed once nothing is running. */
-    wake(s);
-    if (--s->running == 0)
-        (void)pthread_cond_signal(&s->quiet);
-    (void)pthread_mutex_unlock(&s->done_lock);
-}
-
-static int push_job(struct mz_socket *s, struct client *client, size_t bytes)
-{
-    struct job *job = malloc(sizeof(*job) + bytes);
-
-    if (!job)
-        return -ENOMEM;
-    *job = (struct job){.base = {.run = run_job}, .socket = s, .serial = client->serial, .bytes = bytes};
-    job->slot = (uint32_t)(client - s->clients);
-    memcpy(job->line, client->in, bytes);
-    (void)pthread_mutex_lock(&s->done_lock);
-    s->running++;
-    (void)pthread_mutex_unlock(&s->done_lock);
-    int rc = mz_lanes_push(s->config.lanes, s->config.host.lane(s->config.host.user, job->line, bytes),
-                           &job->base);
-    if (rc < 0) {
-        (void)pthread_mutex_lock(&s->done_lock);
-        s->running--;
-        (void)pthread_mutex_unlock(&s->done_lock);
-        free(job);
-    }
-    return rc;
-}
-
-/* Hands the first whole line over, if there is one and nothing else of this client is under way. */
-static void client_next(struct mz_socket *s, struct client *client)
-{
-    while (client->fd >= 0 && !client->busy && !client->out && client->in_used > 0) {
-        char *end = memchr(client->in, '\n', client->in_used);
-        if (!end) {
-            if (client->in_used < MZ_LINE_BYTES)
-                return;
-            client->closing = true;
-            client_reply(s, client, s->config.host.refusal(s->config.host.user, -EMSGSIZE));
-            return;
-        }
-        size_t bytes = (size_t)(end - client->in);
-        int rc = push_job(s, client, bytes);
-        client->in_used -= bytes + 1;
-        memmove(client->in, end + 1, client->in_used);
-        if (rc == 0)
-            client->busy = true;
-        else
-            client_reply(s, client, s->config.host.refusal(s->config.host.user, -EAGAIN));
-    }
-}
-
-static void take_answers(struct mz_socket *s)
-{
-    uint64_t count;
-    ssize_t n = read(s->wake_fd, &count, sizeof(count));
-    (void)n;
-
-    (void)pthread_mutex_lock(&s->done_lock);
-    struct job *job = s->done;
-    s->done = NULL;
-    (void)pthread_mutex_unlock(&s->done_lock);
-    while (job) {
-        struct job *next = job->next;
-        struct client *client = &s->clients[job->slot];
-        if (client->fd >= 0 && client->serial == job->serial) {
-            client->busy = false;
-            client_reply(s, client, job->answer);
-            client_next(s, client);
-        } else {
-            free(job->answer);
-        }
-        free(job);
-        job = next;
-    }
-}
-
-static void client_read(struct mz_socket *s, struct client *client)
-{
-    if (!client->in)
-        client->in = malloc(MZ_LINE_BYTES);
-    if (!client->in) {
-        client_close(s, client);
-        return;
-    }
-    ssize_t n = recv(client->fd, client->in + client->in_used, MZ_LINE_BYTES - client->in_used, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n <= 0) {
-        client_close(s, client);
-        return;
-    }
-    client->in_used += (size_t)n;
-    client->since_ms = now_ms();
-    client_next(s, client);
 }
 
 /* ------------------------------------------------------------------------------------------------- accepting
@@ -301,9 +87,9 @@ static bool accept_one(struct mz_socket *s, struct client *slot)
     slot->since_ms = now_ms();
     slot->busy = slot->closing = false;
     if (is_friend(fd))
-        client_reply(s, slot, s->config.host.greeting(s->config.host.user));
+        mz_socket_client_reply(s, slot, s->config.host.greeting(s->config.host.user));
     else
-        client_close(s, slot);
+        mz_socket_client_close(s, slot);
     return true;
 }
 
@@ -313,7 +99,7 @@ static void accept_some(struct mz_socket *s)
     struct client *idle = free_slot(s) ? NULL : idlest(s);
 
     if (idle && is_idle(s, idle))
-        client_close(s, idle);
+        mz_socket_client_close(s, idle);
     for (int i = 0; i < CLIENTS; i++) {
         struct client *slot = free_slot(s);
         if (!slot || !accept_one(s, slot))
@@ -362,7 +148,7 @@ static void round_prepare(struct mz_socket *s, struct round *r)
     for (int i = 0; i < CLIENTS; i++) {
         struct client *client = &s->clients[i];
         if (client->fd >= 0 && client->out && now >= client->since_ms + s->config.slow_ms)
-            client_close(s, client);
+            mz_socket_client_close(s, client);
         if (client->fd >= 0 && client->out)
             round_until(r, now, client->since_ms + s->config.slow_ms);
     }
@@ -384,13 +170,13 @@ static void round_prepare(struct mz_socket *s, struct round *r)
 static void serve(struct mz_socket *s, struct client *client, short events)
 {
     if (events & POLLIN)
-        client_read(s, client);
+        mz_socket_client_read(s, client);
     else if (events & POLLOUT) {
-        client_send(s, client);
+        mz_socket_client_send(s, client);
         if (client->fd >= 0)
-            client_next(s, client);
+            mz_socket_client_next(s, client);
     } else if (events & (POLLHUP | POLLERR | POLLNVAL))
-        client_close(s, client);
+        mz_socket_client_close(s, client);
 }
 
 static void *loop(void *arg)
@@ -406,7 +192,7 @@ static void *loop(void *arg)
             if (r.fds[i].revents)
                 serve(s, r.clients[i], r.fds[i].revents);
         if (r.fds[0].revents)
-            take_answers(s);
+            mz_socket_take_answers(s);
         if (r.fds[1].revents & POLLIN)
             accept_some(s);
     }
@@ -487,7 +273,7 @@ void mz_socket_stop(struct mz_socket *s)
     if (!s)
         return;
     atomic_store(&s->stop, true);
-    wake(s);
+    mz_socket_wake(s);
     (void)pthread_join(s->thread, NULL);
     mz_socket_unlink(s);
     (void)pthread_mutex_lock(&s->done_lock);
@@ -496,12 +282,8 @@ void mz_socket_stop(struct mz_socket *s)
     (void)pthread_mutex_unlock(&s->done_lock);
     for (int i = 0; i < CLIENTS; i++)
         if (s->clients[i].fd >= 0)
-            client_close(s, &s->clients[i]);
-    for (struct job *job = s->done, *next; job; job = next) {
-        next = job->next;
-        free(job->answer);
-        free(job);
-    }
+            mz_socket_client_close(s, &s->clients[i]);
+    mz_socket_drop_answers(s);
     (void)close(s->config.folder_fd);
     socket_free(s);
 }
