@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -71,11 +72,13 @@ def why_no_swap(kind):
     return None
 
 
-UNSHARE = ("unshare", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child")
+UNSHARE = ("unshare", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child=SIGTERM")
 
 
 def enter():
-    """Starts this program again inside; returns when it is."""
+    """Starts this program again inside; returns when it is. It ends in order, and takes back what it made, when whoever started it
+    goes away."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if os.environ.get(INSIDE) != "1":
         os.environ[INSIDE] = "1"
         os.execvp(UNSHARE[0], [*UNSHARE, sys.executable, *sys.argv])
