@@ -149,17 +149,18 @@ void run_stream(struct bench *b)
     uint64_t limit = limit_to(b, &state);
     (void)bench_model_tps(&b->m, 1);
     uint64_t before = dump_number(b, "read_bytes");
-    for (uint32_t run = 0; run < b->o.runs; run++)
+    for (uint32_t run = 0; run < b->o.runs; run++) { /* in turns: both on the machine as it is now */
         bench_runs_add(&tps, bench_model_tps(&b->m, STREAM_TOKENS));
-    double token_bytes = (double)(dump_number(b, "read_bytes") - before) / (b->o.runs * STREAM_TOKENS);
-    bench_must(b->plugin.limit(0, NULL), "limit");
-    for (uint32_t run = 0; run < b->o.runs; run++)
         measure_speed(b, &speed);
+    }
+    double token_bytes = (double)(dump_number(b, "read_bytes") - before) / (b->o.runs * STREAM_TOKENS);
+    double tps_limit = bench_runs_median(&speed.read_gbps) * BENCH_GB / (token_bytes > 1 ? token_bytes : 1);
+    bench_must(b->plugin.limit(0, NULL), "limit");
     json_t *point = new_point(b, &tps);
     put_real(point, "limit_percent", 100.0 * (double)limit / (double)state.total_bytes);
     put_real(point, "tps", bench_runs_median(&tps));
-    put_real(point, "tps_limit",
-             bench_runs_median(&speed.read_gbps) * BENCH_GB / (token_bytes > 1 ? token_bytes : 1));
+    put_real(point, "tps_limit", tps_limit);
+    put_real(point, "ratio", tps_limit / bench_runs_median(&tps));
     put_real(point, "tps_warm", bench_runs_median(&warm));
     put_real(point, "bytes_per_token", token_bytes);
     put_real(point, "read_gbps", bench_runs_median(&speed.read_gbps));

@@ -88,8 +88,8 @@ static void pin_hold(struct mz_core *core, struct mz_pin *pin)
         if (unit->state == MZ_EMPTY)
             mz_unit_move(unit, MZ_RESIDENT);
     }
-    if (unit->order != MZ_NO_ORDER)
-        core->position = unit->order;
+    if (unit->adopted)
+        core->position = unit->order + 1;
 }
 
 static void pin_drop(struct mz_core *core, struct mz_pin *pin)
@@ -155,7 +155,7 @@ static int pins_ready(struct mz_core *core, const struct mz_pin *pins, uint32_t 
     *ret_full = false;
     if (err || growth == 0)
         return err;
-    int made = mz_room_make(core, growth, false);
+    int made = mz_room_make(core, growth, 0);
     *ret_full = made < 0;
     return made < 0 ? made : pins_missing(pins, n);
 }
@@ -279,6 +279,8 @@ void mz_gate_unpin(struct mz_core *core, struct mz_pin *pins, uint32_t n)
     pthread_mutex_lock(&core->lock);
     for (uint32_t i = 0; i < n; i++)
         pin_drop(core, &pins[i]);
+    if (core->limit_bytes && core->ahead_blocked) /* what was let go can make room */
+        mz_restore_kick(core);
     pthread_cond_broadcast(&core->changed);
     pthread_mutex_unlock(&core->lock);
 }

@@ -20,7 +20,7 @@ static struct mz_engine *engine_of(const struct mz_tensor *tensor)
 static bool begins_resident(struct mz_core *core, const struct mz_unit *unit)
 {
     pthread_mutex_lock(&core->lock);
-    bool resident = !unit->tensor->source || mz_room_make(core, mz_unit_span_bytes(unit), true) >= 0;
+    bool resident = !unit->tensor->source || mz_room_make(core, mz_unit_span_bytes(unit), core->n_units) >= 0;
     pthread_mutex_unlock(&core->lock);
     return resident;
 }

@@ -45,6 +45,29 @@ int mz_order_refresh(struct mz_core *core)
     return 0;
 }
 
+uint32_t mz_order_here(const struct mz_core *core)
+{
+    return core->position < core->adopted ? core->position : 0;
+}
+
+struct mz_unit *mz_order_next(const struct mz_core *core, uint32_t k)
+{
+    uint32_t ahead = core->adopted - mz_order_here(core);
+
+    if (k < core->adopted)
+        k = k < ahead ? k + mz_order_here(core) : k - ahead;
+    return core->sequence[k];
+}
+
+uint32_t mz_order_place(const struct mz_core *core, const struct mz_unit *unit)
+{
+    uint32_t here = mz_order_here(core), rank = unit->order;
+
+    if (rank >= core->adopted)
+        return rank;
+    return rank >= here ? rank - here : rank + core->adopted - here;
+}
+
 /* The tensor's units leave: out of the pass, and the order is rebuilt before it is used again. */
 void mz_order_forget(struct mz_core *core, struct mz_tensor *tensor)
 {

@@ -18,7 +18,7 @@ static const struct mz_engine_ops *ops(const struct mz_region *region)
 static void count_scratch(struct mz_core *core, uint64_t bytes)
 {
     if (core->limit_bytes)
-        (void)mz_room_make(core, bytes, false); /* what does not fit is over the limit until the next graph raises it */
+        (void)mz_room_make(core, bytes, 0); /* what does not fit is over the limit until the next graph raises it */
     core->other_bytes += bytes;
 }
 

@@ -55,39 +55,52 @@ static struct mz_unit *pick_wanted(struct mz_core *core, enum mz_path path)
 
 /* ---- what is brought back ahead of use */
 
-/* The next evicted unit in order of use, for bringing everything back. */
-static struct mz_unit *pick_ahead(struct mz_core *core, enum mz_path path)
-{
-    bool skipped = false;
+/* How far a pass over more than the limit reads ahead, as a share of the limit: enough to keep storage busy while it
+ * computes on what is there; more would push out what could stay. */
+#define WINDOW_SHARE 16
 
-    if (!core->ahead || core->n_evicted == 0)
-        return NULL;
-    mz_order_refresh(core);
-    for (uint32_t i = core->cursor; i < core->n_units; i++) {
+/* The first unit with a rank in [from, to) that comes back on the path. */
+static struct mz_unit *evicted_in(struct mz_core *core, enum mz_path path, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from > core->cursor ? from : core->cursor; i < to; i++) {
         struct mz_unit *unit = core->sequence[i];
         if (unit->state == MZ_EVICTED && mz_unit_path(unit) == path && !unit->tensor->reforming)
             return unit;
-        skipped = skipped || unit->state == MZ_EVICTED;
-        if (!skipped)
-            core->cursor = i + 1;
+        if (i == core->cursor && unit->state != MZ_EVICTED)
+            core->cursor++;
     }
     return NULL;
 }
 
-/* Under a limit the rest of the model cannot come back; reading ahead of the pass, within a window, still
- * hides the storage behind computing. What the pass has behind it makes room. As mz_room_make(). */
+/* The next evicted unit in the order of use, for bringing everything back. */
+static struct mz_unit *pick_ahead(struct mz_core *core, enum mz_path path)
+{
+    if (!core->ahead || core->n_evicted == 0)
+        return NULL;
+    mz_order_refresh(core);
+    uint32_t here = mz_order_here(core);
+    struct mz_unit *unit = evicted_in(core, path, here, core->adopted);
+    if (!unit)
+        unit = evicted_in(core, path, 0, here);
+    return unit ? unit : evicted_in(core, path, core->adopted, core->n_units);
+}
+
+/* Under a limit not all can come back; reading ahead of the pass, within a window, still hides the storage behind
+ * computing. What is used later than the unit makes room for it. As mz_room_make(). */
 static int room_ahead(struct mz_core *core, const struct mz_unit *unit)
 {
-    uint64_t bytes = mz_unit_span_bytes(unit);
+    uint64_t bytes = mz_unit_span_bytes(unit), ahead = 0, window = core->limit_bytes / WINDOW_SHARE;
 
     if (mz_room_for(core, bytes))
         return 0;
-    if (core->graphs == 0 || unit->order <= core->position || !core->limit_bytes)
+    if (core->graphs == 0 || !unit->adopted || !core->limit_bytes)
         return -EAGAIN;
-    uint64_t ahead = 0, window = core->limit_bytes / 8;
-    for (uint32_t i = core->position + 1; i < unit->order && i < core->n_units; i++)
-        ahead += core->sequence[i]->state == MZ_EMPTY ? 0 : mz_unit_span_bytes(core->sequence[i]);
-    return ahead <= window ? mz_room_make(core, bytes, true) : -EAGAIN;
+    uint32_t place = mz_order_place(core, unit);
+    for (uint32_t k = 0; k < place && ahead <= window; k++) {
+        const struct mz_unit *before = mz_order_next(core, k);
+        ahead += before->state == MZ_EMPTY ? 0 : mz_unit_span_bytes(before);
+    }
+    return ahead <= window ? mz_room_make(core, bytes, place + 1) : -EAGAIN;
 }
 
 /* ---- whole huge pages
@@ -206,7 +219,7 @@ static int job_pick_from(struct mz_core *core, enum mz_path first, struct mz_job
             unit = pick(core, first == MZ_PATH_STACK ? MZ_PATH_STORAGE : MZ_PATH_STACK, wanted);
         if (!unit)
             return 0;
-        made = wanted ? mz_room_make(core, mz_unit_span_bytes(unit), false) : room_ahead(core, unit);
+        made = wanted ? mz_room_make(core, mz_unit_span_bytes(unit), 0) : room_ahead(core, unit);
         if (made < 0)
             return made;
     } while (made > 0);

@@ -106,33 +106,30 @@ static bool may_go(const struct mz_unit *unit)
     return unit->state == MZ_RESIDENT && unit->pins == 0 && unit->waited == 0 && !unit->cleaning && !unit->tensor->fixed;
 }
 
-/* The order in which units go: those that the pass used last (they are needed again last), clean ones first because
- * nothing has to be written; then the end of the pass. The start of the model stays: a fixed resident prefix. */
-static struct mz_unit *victim(struct mz_core *core, bool behind)
+/* What is used last goes first. A pass over a model larger than its limit goes round and round, so that is what it used
+ * just now: the start of the model stays, and the rest streams through what is left. Clean ones first: nothing has to be
+ * written. */
+static struct mz_unit *victim(struct mz_core *core, uint32_t keep)
 {
-    uint32_t here = core->position < core->n_units ? core->position : core->n_units;
-
     mz_order_refresh(core);
-    for (int clean = 1; clean >= 0; clean--) {
-        for (uint32_t i = here; i-- > 0;)
-            if (may_go(core->sequence[i]) && (core->sequence[i]->copies != 0) == (clean != 0))
-                return core->sequence[i];
-        for (uint32_t i = core->n_units; !behind && i-- > here;)
-            if (may_go(core->sequence[i]) && (core->sequence[i]->copies != 0) == (clean != 0))
-                return core->sequence[i];
-    }
+    for (int clean = 1; clean >= (keep ? 1 : 0); clean--)
+        for (uint32_t k = core->n_units; k-- > keep;) {
+            struct mz_unit *unit = mz_order_next(core, k);
+            if (may_go(unit) && (unit->copies != 0) == (clean != 0))
+                return unit;
+        }
     return NULL;
 }
 
-int mz_room_make(struct mz_core *core, uint64_t bytes, bool behind)
+int mz_room_make(struct mz_core *core, uint64_t bytes, uint32_t keep)
 {
     int made = 0;
 
     while (!mz_room_for(core, bytes)) {
-        struct mz_unit *unit = victim(core, behind);
+        struct mz_unit *unit = victim(core, keep);
         uint64_t freed = 0;
         if (!unit || mz_unit_evict(unit, &freed) != 0)
-            return !behind && limit_allows(core, bytes) && headroom_for(core, bytes, false) ? made : -EAGAIN;
+            return !keep && limit_allows(core, bytes) && headroom_for(core, bytes, false) ? made : -EAGAIN;
         core->headroom_ns = 0;
         made = 1;
     }

@@ -142,14 +142,14 @@ struct mz_core {
     bool starved;              /* what a gate waits for found no room, and nothing has come back since */
     uint32_t graphs;           /* between enter and leave */
     uint32_t held;             /* pins in total */
-    uint32_t position;         /* order of the unit pinned last */
+    uint32_t position;         /* rank of what the pass uses next: behind the unit pinned last */
     uint64_t last_use_ns;      /* mz_os_now_ns(): time asleep is no idle time */
 
     /* Restoring. */
     struct mz_unit *want_head, *want_tail;
     bool ahead;                /* bring everything back, not only what is wanted */
     bool ahead_blocked;        /* ... but limit or headroom allow no more */
-    uint32_t cursor;           /* nothing before this rank is evicted and of use to ahead */
+    uint32_t cursor;           /* nothing before this rank is evicted */
     uint32_t n_early;          /* units with that flag */
     uint32_t n_evicted, n_moving; /* units in those states (moving: evicting, restoring, cleaning) */
     uint32_t n_workers;
@@ -222,6 +222,12 @@ struct mz_tensor *mz_region_at(const struct mz_region *region, uint64_t offset, 
 /* ---- order.c; lock held */
 void mz_order_changed(struct mz_core *core);          /* units came or went */
 int mz_order_refresh(struct mz_core *core);           /* makes core->sequence true. -ENOMEM */
+/* The three below want a true sequence. The rank that the pass uses next; of the first, when it is through. */
+uint32_t mz_order_here(const struct mz_core *core);
+/* The k-th of the n_units units in the order of their next use: what the pass has ahead, then what it has behind, with which the
+ * next one begins, then what passes do not read. And the place of a unit in that order. */
+struct mz_unit *mz_order_next(const struct mz_core *core, uint32_t k);
+uint32_t mz_order_place(const struct mz_core *core, const struct mz_unit *unit);
 void mz_order_forget(struct mz_core *core, struct mz_tensor *tensor); /* its units leave */
 
 /* ---- room.c; lock held */
@@ -229,9 +235,10 @@ uint64_t mz_room_ledger(const struct mz_core *core);
 void mz_room_took(struct mz_core *core);              /* notes the peak after a sum grew */
 bool mz_room_for(struct mz_core *core, uint64_t bytes); /* may this much be brought into memory now? */
 uint64_t mz_room_floor(const struct mz_core *core);
-/* Evicts what the current pass has behind it (`behind`: only that), or will need last, until `bytes` fit. 0: they do;
- * 1: they do now, and the lock was dropped meanwhile; -EAGAIN: nothing can go. */
-int mz_room_make(struct mz_core *core, uint64_t bytes, bool behind);
+/* Evicts what is used last, counted from now, until `bytes` fit: 0: they do; 1: they do now, and the lock was dropped
+ * meanwhile; -EAGAIN: nothing can go. `keep`: the next so many units in the order of use stay; with that, only what needs
+ * no writing goes. */
+int mz_room_make(struct mz_core *core, uint64_t bytes, uint32_t keep);
 
 /* ---- transport.c: one unit's bytes between memory and its copies. Without the lock; the unit is in motion (or being
  * cleaned), so nobody else touches its record. */

@@ -507,7 +507,9 @@ static uint64_t pins_bytes(const struct mz_plan *plan, uint32_t from, uint32_t t
 }
 
 /* What the graph has to hold at once: the units of its largest node, or all that a graph touches which cannot
- * be cut. */
+ * be cut. Of a node with experts that is all of them, though a slice pins only those that the router chose:
+ * which these are is not known yet, and a batch of n_expert / n_expert_used tokens, as every prompt is, may
+ * need each. A floor that is right while single tokens are generated would be raised by the next prompt. */
 static uint64_t need_of(const struct mz_plan *plan)
 {
     uint64_t most = 0;

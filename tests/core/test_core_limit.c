@@ -62,6 +62,28 @@ static void streaming_stays_below_the_limit(void **state)
     model_free(&model);
 }
 
+/* What fits stays: a pass reads what does not, and a window more, and not the whole model again. */
+static void streaming_reads_what_does_not_fit(void **state)
+{
+    (void)state;
+    struct model model;
+    uint64_t floor = 0;
+    model_make(&model, true, false);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    (void)mz_core_limit(model.core, 1, &floor);
+    assert_int_equal(mz_core_limit(model.core, floor, NULL), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    struct mz_core_status before = model_status(&model);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    uint64_t read = (model_status(&model).read_bytes - before.read_bytes) / 10;
+    uint64_t over = before.total_bytes + mz_region_bytes(model.scratch) - floor;
+    assert_true(read >= over && read < over + 8 * MIB);
+    model_free(&model);
+}
+
 static void limit_below_the_need_is_raised(void **state)
 {
     (void)state;
@@ -154,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(below_the_floor_is_refused),
         cmocka_unit_test(streaming_stays_below_the_limit),
+        cmocka_unit_test(streaming_reads_what_does_not_fit),
         cmocka_unit_test(limit_below_the_need_is_raised),
         cmocka_unit_test(headroom_is_respected),
         cmocka_unit_test(what_others_keep_is_left_alone),

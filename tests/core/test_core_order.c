@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "core/core.h"
+#include "core/state.h"
 #include "fake_engine.h"
 
 #define UNIT_BYTES (UINT64_C(64) << 10)
@@ -262,11 +262,35 @@ static void a_shifted_tensor_is_new(void **state)
     ten_free(&ten);
 }
 
+/* Round and round: what is ahead, what is behind, and what passes do not read; places are the other way round. */
+static void order_of_next_use(void **state)
+{
+    (void)state;
+    struct ten ten;
+    static const char *const expected[] = {"315024", "150324", "031524", "315024"};
+    static const uint32_t positions[] = {0, 1, 3, 4};
+    ten_make(&ten, 6);
+    teach(&ten, "3150");
+    pthread_mutex_lock(&ten.core->lock);
+    mz_order_refresh(ten.core);
+    for (uint32_t i = 0; i < 4; i++) {
+        ten.core->position = positions[i];
+        for (uint32_t k = 0; k < 6; k++) {
+            const struct mz_unit *unit = mz_order_next(ten.core, k);
+            assert_int_equal(mz_tensor_name(unit->tensor)[0], expected[i][k]);
+            assert_int_equal(mz_order_place(ten.core, unit), k);
+        }
+    }
+    pthread_mutex_unlock(&ten.core->lock);
+    ten_free(&ten);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_before_the_first_graph),
         cmocka_unit_test(a_pass_gives_the_order),
+        cmocka_unit_test(order_of_next_use),
         cmocka_unit_test(splits_are_merged),
         cmocka_unit_test(a_small_pass_does_not_replace),
         cmocka_unit_test(unread_is_first_out),

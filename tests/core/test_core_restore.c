@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-#include "core/state.h"
+#include "core/restore.h"
 #include "fake_model.h"
 #include "os/fault.h"
 #include "os/log.h"
@@ -546,10 +546,35 @@ static void with_uring_refused(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* What is brought back ahead of use is what the pass has ahead, also when the start of the model left meanwhile. */
+static void ahead_of_where_the_pass_is(void **state)
+{
+    (void)state;
+    struct model model;
+    struct mz_job job = {.n = 0};
+    model_make(&model, true, false);
+    assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    assert_int_equal(mz_core_evict_to(model.core, 0, "test", NULL), 0);
+    pthread_mutex_lock(&model.core->lock); /* no worker picks meanwhile */
+    for (uint32_t position = 0; position <= model.core->adopted; position++) {
+        model.core->position = position;
+        model.core->ahead = true;
+        assert_true(mz_job_pick(model.core, MZ_PATH_STORAGE, &job));
+        assert_int_equal(job.units[0]->order, position % model.core->adopted);
+        model.core->ahead = false;
+        for (uint32_t i = 0; i < job.n; i++)
+            mz_unit_move(job.units[i], MZ_EVICTED);
+    }
+    pthread_mutex_unlock(&model.core->lock);
+    assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    model_free(&model);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_comes_back),
+        cmocka_unit_test(ahead_of_where_the_pass_is),
         cmocka_unit_test(a_file_changed_in_place),
         cmocka_unit_test(a_changed_file_is_read),
         cmocka_unit_test(a_truncated_file),
