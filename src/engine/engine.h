@@ -5,7 +5,7 @@
  * contiguous range (OpenCL SVM). So core never dereferences region memory on its own: it asks for the place where a
  * piece's bytes are to be written and says when they are there.
  *
- * The memory half is called by core from any thread, never twice at once for overlapping ranges. The compute half is
+ * The memory half is called by core from any thread, never twice at once for overlapping ranges (claims aside). The compute half is
  * called by the ggml glue only, from the thread that computes. Offsets are bytes from the start of the memory.
  * Errors are negative errno. */
 #ifndef MZ_ENGINE_H
@@ -38,6 +38,10 @@ struct mz_engine_ops {
     int (*reserve)(struct mz_engine *engine, uint64_t bytes, bool persistent, struct mz_memory **ret);
     void (*unreserve)(struct mz_engine *engine, struct mz_memory *memory);
     void *(*base)(struct mz_memory *memory);
+
+    /* Says that a range (rounded outward to granules) is about to be committed, in pieces: what they share is then backed
+     * as one. Takes no memory and makes no system call; release undoes it. May be NULL. */
+    void (*claim)(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes);
 
     /* Backs a range with memory (rounded outward to granules); what is there already stays. -ENOMEM. */
     int (*commit)(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes);

@@ -15,6 +15,7 @@ struct mz_cpu {
 int mz_memory_reserve(struct mz_engine *engine, uint64_t bytes, bool persistent, struct mz_memory **ret);
 void mz_memory_unreserve(struct mz_engine *engine, struct mz_memory *memory);
 void *mz_memory_base(struct mz_memory *memory);
+void mz_memory_claim(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes);
 int mz_memory_commit(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes);
 int mz_memory_release(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes);
 int mz_memory_counted(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes,

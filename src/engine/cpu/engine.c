@@ -19,6 +19,7 @@ static const struct mz_engine_ops cpu_ops = {
     .reserve = mz_memory_reserve,
     .unreserve = mz_memory_unreserve,
     .base = mz_memory_base,
+    .claim = mz_memory_claim,
     .commit = mz_memory_commit,
     .release = mz_memory_release,
     .counted = mz_memory_counted,

@@ -6,9 +6,14 @@
  * granule, or khugepaged (max_ptes_none is 511 by default), would fill the rest of it. Memory that is touched
  * without being committed (a chunk of the cache at its first token) lies in such blocks.
  *
- * memory->lock protects the maps and is held while advice is changed and a ragged edge is released;
- * populating and the release of whole blocks happen outside, on ranges that the caller owns. It is a leaf in
- * the lock order. */
+ * Pieces of one block are committed one after the other, by several threads. Had the first come before the
+ * second was known of, it would get small pages, and the block would keep them: so a range can be claimed,
+ * which marks its granules, and committed in pieces then.
+ *
+ * memory->lock protects the map of granules and is never held over a system call. advice_lock protects the
+ * map of advice; it is held while that is changed and while a ragged edge is released, and taken before the
+ * other. Populating and the release of whole blocks happen outside, on ranges that the caller owns. Both
+ * are leaves in the lock order of core. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -28,9 +33,9 @@ struct mz_memory {
     uint64_t bytes;      /* fixed: reserved, a multiple of the block */
     uint64_t page_bytes; /* fixed */
     bool huge;           /* fixed: blocks are advised */
-    pthread_mutex_t lock;
-    uint64_t (*committed)[BLOCK_WORDS]; /* by block: granules in use; NULL unless huge; lock */
-    uint8_t *advised;                   /* by block: HUGEPAGE; lock */
+    pthread_mutex_t lock, advice_lock;
+    uint64_t (*committed)[BLOCK_WORDS]; /* by block: granules in use or claimed; NULL unless huge; lock */
+    uint8_t *advised;                   /* by block: HUGEPAGE; advice_lock */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t step)
@@ -80,6 +85,7 @@ int mz_memory_reserve(struct mz_engine *engine, uint64_t bytes, bool persistent,
         return err;
     }
     pthread_mutex_init(&memory->lock, NULL);
+    pthread_mutex_init(&memory->advice_lock, NULL);
     *ret = memory;
     return 0;
 }
@@ -91,6 +97,7 @@ void mz_memory_unreserve(struct mz_engine *engine, struct mz_memory *memory)
         return;
     mz_os_unreserve(memory->base, memory->bytes);
     pthread_mutex_destroy(&memory->lock);
+    pthread_mutex_destroy(&memory->advice_lock);
     free(memory->committed);
     free(memory->advised);
     free(memory);
@@ -101,10 +108,16 @@ void *mz_memory_base(struct mz_memory *memory)
     return memory->base;
 }
 
-/* ---- the maps; lock held */
+/* ---- the maps */
 
-/* Marks the granules of a range inside one block. */
-static void mark(struct mz_memory *memory, uint64_t from, uint64_t to, bool in_use)
+static uint64_t block_end(uint64_t at, uint64_t end)
+{
+    uint64_t next = (at / BLOCK + 1) * BLOCK;
+    return next < end ? next : end;
+}
+
+/* Marks the granules of a range inside one block. Lock held. */
+static void mark_block(struct mz_memory *memory, uint64_t from, uint64_t to, bool in_use)
 {
     uint64_t *words = memory->committed[from / BLOCK];
 
@@ -117,16 +130,27 @@ static void mark(struct mz_memory *memory, uint64_t from, uint64_t to, bool in_u
     }
 }
 
-static bool is_full(const struct mz_memory *memory, uint64_t block)
+static void mark(struct mz_memory *memory, uint64_t from, uint64_t to, bool in_use)
 {
-    for (int i = 0; i < BLOCK_WORDS; i++)
-        if (memory->committed[block][i] != UINT64_MAX)
-            return false;
-    return true;
+    pthread_mutex_lock(&memory->lock);
+    for (uint64_t at = from; at < to; at = block_end(at, to))
+        mark_block(memory, at, block_end(at, to), in_use);
+    pthread_mutex_unlock(&memory->lock);
 }
 
-/* Advises the blocks [from, to), runs of those that change at once. Advice is a hint: when the kernel refuses
- * it (no room for one mapping more), sizes are still right, only slower or coarser. */
+static bool is_full(struct mz_memory *memory, uint64_t block)
+{
+    bool full = true;
+
+    pthread_mutex_lock(&memory->lock);
+    for (int i = 0; i < BLOCK_WORDS && full; i++)
+        full = memory->committed[block][i] == UINT64_MAX;
+    pthread_mutex_unlock(&memory->lock);
+    return full;
+}
+
+/* Advises the blocks [from, to), runs of those that change at once. advice_lock held. Advice is a hint: when
+ * the kernel refuses it (no room for one mapping more), sizes are still right, only slower or coarser. */
 static void advise(struct mz_memory *memory, uint64_t from, uint64_t to, bool huge)
 {
     while (from < to) {
@@ -139,32 +163,51 @@ static void advise(struct mz_memory *memory, uint64_t from, uint64_t to, bool hu
     }
 }
 
-static uint64_t block_end(uint64_t at, uint64_t end)
+/* ---- commit and release */
+
+static int bounds(const struct mz_memory *memory, uint64_t offset, uint64_t bytes, uint64_t *ret_from,
+                  uint64_t *ret_to)
 {
-    uint64_t next = (at / BLOCK + 1) * BLOCK;
-    return next < end ? next : end;
+    if (offset > memory->bytes || bytes > memory->bytes - offset)
+        return -ERANGE;
+    *ret_from = offset / memory->page_bytes * memory->page_bytes;
+    *ret_to = round_up(offset + bytes, memory->page_bytes);
+    return 0;
 }
 
-/* ---- commit and release */
+void mz_memory_claim(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes)
+{
+    (void)engine;
+    uint64_t from, to;
+
+    if (memory->huge && bounds(memory, offset, bytes, &from, &to) == 0)
+        mark(memory, from, to, true);
+}
+
+/* Blocks between the first and the last are full; these two perhaps. */
+static void advise_full(struct mz_memory *memory, uint64_t from, uint64_t to)
+{
+    uint64_t first = from / BLOCK, last = (to + BLOCK - 1) / BLOCK;
+
+    pthread_mutex_lock(&memory->advice_lock);
+    first += !is_full(memory, first);
+    last -= last > first && !is_full(memory, last - 1);
+    if (first < last)
+        advise(memory, first, last, true);
+    pthread_mutex_unlock(&memory->advice_lock);
+}
 
 int mz_memory_commit(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes)
 {
     (void)engine;
-    if (offset > memory->bytes || bytes > memory->bytes - offset)
-        return -ERANGE;
-    uint64_t from = offset / memory->page_bytes * memory->page_bytes;
-    uint64_t to = round_up(offset + bytes, memory->page_bytes);
+    uint64_t from, to;
+    int err = bounds(memory, offset, bytes, &from, &to);
 
-    if (memory->huge) {
-        pthread_mutex_lock(&memory->lock);
-        for (uint64_t at = from; at < to; at = block_end(at, to))
-            mark(memory, at, block_end(at, to), true);
-        uint64_t first = from / BLOCK, last = (to + BLOCK - 1) / BLOCK;
-        first += !is_full(memory, first);
-        last -= last > first && !is_full(memory, last - 1);
-        if (first < last)
-            advise(memory, first, last, true);
-        pthread_mutex_unlock(&memory->lock);
+    if (err)
+        return err;
+    if (memory->huge && from < to) {
+        mark(memory, from, to, true);
+        advise_full(memory, from, to);
     }
     return mz_os_populate(memory->base + from, to - from);
 }
@@ -174,14 +217,14 @@ static int release_edge(struct mz_memory *memory, uint64_t from, uint64_t to)
 {
     uint64_t block = from / BLOCK;
 
-    pthread_mutex_lock(&memory->lock);
+    pthread_mutex_lock(&memory->advice_lock);
     mark(memory, from, to, false);
     advise(memory, block, block + 1, false);
     mz_os_split_huge(memory->base + from, to - from);
     int err = mz_os_release(memory->base + from, to - from);
     if (err)
         mark(memory, from, to, true);
-    pthread_mutex_unlock(&memory->lock);
+    pthread_mutex_unlock(&memory->advice_lock);
     return err;
 }
 
@@ -190,10 +233,10 @@ static int release_blocks(struct mz_memory *memory, uint64_t from, uint64_t to)
     int err = mz_os_release(memory->base + from, to - from);
     if (err)
         return err;
-    pthread_mutex_lock(&memory->lock);
-    memset(memory->committed[from / BLOCK], 0, (to - from) / BLOCK * sizeof(*memory->committed));
+    pthread_mutex_lock(&memory->advice_lock);
+    mark(memory, from, to, false);
     advise(memory, from / BLOCK, to / BLOCK, false);
-    pthread_mutex_unlock(&memory->lock);
+    pthread_mutex_unlock(&memory->advice_lock);
     return 0;
 }
 
