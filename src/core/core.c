@@ -23,6 +23,7 @@ static void free_core(struct mz_core *core)
     free(core->plan_units);
     free(core->plan_steps);
     free(core->plan_from);
+    free(core->plan_out);
     free(core->sequence);
     free(core->pass);
     free(core->peek);

@@ -5,8 +5,8 @@
 #include "core/plan.h"
 #include "core/state.h"
 
-#define MZ_GROUP                                                                                             \
-    16u /* units copied and released together: writes in flight, and whole huge pages for small chunks */
+/* Units copied and released together, at most; from half of them on a group ends at the border of a huge page. */
+#define MZ_GROUP 32u
 
 /* One eviction. Belongs to the thread that holds evict_turn. */
 struct mz_eviction {

@@ -1,5 +1,5 @@
-/* Carrying a plan out, in groups of units with the same action: copies are made, several writes at once, then
- * memory is released, neighbours in one piece.
+/* Carrying a plan out: first what only has to be released, then groups of units with the same action. Their
+ * copies are made, several writes at once, then memory is released, neighbours in one piece.
  *
  * Nothing is released before its copy is complete. A write that fails leaves the unit in memory. Writes go
  * out of the units' own memory. Lock: core->lock for taking a group and for noting what became of it. */
@@ -7,6 +7,7 @@
 
 #include "codec/codec.h"
 #include "core/evict.h"
+#include "os/mem.h"
 #include "os/transfer.h"
 
 struct group {
@@ -27,13 +28,27 @@ static bool still_fits(const struct mz_unit *unit, enum mz_action action)
            (action != MZ_DROP || unit->copies);
 }
 
-/* Takes the next steps that share an action out of the plan and puts their units in motion. Lock held. */
+/* Full, or large enough and at the border of a huge page: chunks leave backward. */
+static bool group_is_full(const struct group *group)
+{
+    if (group->n < MZ_GROUP / 2)
+        return false;
+    return group->n == MZ_GROUP || mz_unit_offset(group->units[group->n - 1]) % MZ_OS_HUGE_BYTES == 0;
+}
+
+/* Takes the next steps that share an action out of the plan, past those that drop_all() took, and puts their
+ * units in motion. Lock held. */
 static uint32_t group_take(struct mz_core *core, struct group *group, uint32_t at, uint32_t n)
 {
     group->n = 0;
-    group->action = core->plan_steps[at].action;
-    for (; at < n && group->n < MZ_GROUP && core->plan_steps[at].action == group->action; at++) {
-        struct mz_unit *unit = core->plan_from[core->plan_steps[at].unit];
+    for (; at < n && !group_is_full(group); at++) {
+        const struct mz_plan_step *step = &core->plan_steps[at];
+        struct mz_unit *unit = core->plan_from[step->unit];
+        if (step->action == MZ_DROP)
+            continue;
+        if (group->n && step->action != group->action)
+            break;
+        group->action = step->action;
         if (!still_fits(unit, group->action))
             continue;
         if (group->action == MZ_SINK)
@@ -46,9 +61,18 @@ static uint32_t group_take(struct mz_core *core, struct group *group, uint32_t a
     return at;
 }
 
-/* Several writes in flight; neighbours got extents behind each other. */
+static int by_address(const void *a, const void *b)
+{
+    const char *x = mz_unit_address(*(struct mz_unit *const *)a),
+               *y = mz_unit_address(*(struct mz_unit *const *)b);
+
+    return x < y ? -1 : x > y;
+}
+
+/* Several writes in flight. Neighbours get extents behind each other, so that they come back in one read. */
 static void group_write(struct mz_eviction *eviction, struct group *group)
 {
+    qsort(group->units, group->n, sizeof(struct mz_unit *), by_address);
     pthread_mutex_lock(&eviction->core->lock);
     for (uint32_t i = 0; i < group->n; i++) /* some got their copy since the plan was made */
         group->write[i] = !mz_unit_is_clean(group->units[i]);
@@ -135,14 +159,6 @@ static uint32_t group_note(struct mz_eviction *eviction, struct group *group)
     return sunk;
 }
 
-static int by_address(const void *a, const void *b)
-{
-    const char *x = mz_unit_address(*(struct mz_unit *const *)a),
-               *y = mz_unit_address(*(struct mz_unit *const *)b);
-
-    return x < y ? -1 : x > y;
-}
-
 /* The unit left, and comes back as its image on the stack says; or it stays, exact as it is, and the image
  * goes. */
 static void released(struct mz_unit *unit, int err)
@@ -154,26 +170,36 @@ static void released(struct mz_unit *unit, int err)
     mz_unit_move(unit, err ? MZ_RESIDENT : MZ_EVICTED);
 }
 
-/* Releases what has copies, neighbours in one piece so that small chunks of one huge page do not split it in
- * turn. Returns how many left: none of locked memory. Lock held, dropped meanwhile. */
-static uint32_t group_release(struct mz_eviction *eviction, struct group *group)
+/* The end of the run of neighbours that begins with unit i; what it spans. */
+static uint32_t run_end(struct mz_unit *const *units, uint32_t i, uint32_t n, uint64_t *ret_lo,
+                        uint64_t *ret_hi)
+{
+    const struct mz_region *region = units[i]->tensor->region;
+    uint64_t lo, hi;
+
+    mz_unit_span(units[i], ret_lo, ret_hi);
+    for (i++; i < n && units[i]->tensor->region == region; i++, *ret_hi = hi) {
+        mz_unit_span(units[i], &lo, &hi);
+        if (lo != *ret_hi)
+            break;
+    }
+    return i;
+}
+
+/* Releases what has copies, neighbours in one piece: those that left a huge page in turn would split it, and
+ * its table of small pages stays, so that it came back in small ones. Returns how many left: none of locked
+ * memory. Lock held, dropped meanwhile. */
+static uint32_t release_units(struct mz_eviction *eviction, struct mz_unit **units, uint32_t n)
 {
     struct mz_core *core = eviction->core;
     uint32_t left = 0;
 
-    qsort(group->units, group->n, sizeof(struct mz_unit *), by_address);
-    for (uint32_t i = 0, end; i < group->n; i = end) {
-        struct mz_region *region = group->units[i]->tensor->region;
-        uint64_t lo, hi, next_lo, next_hi;
-        mz_unit_span(group->units[i], &lo, &hi);
-        for (end = i + 1; end < group->n && group->units[end]->tensor->region == region;
-             end++, hi = next_hi) {
-            mz_unit_span(group->units[end], &next_lo, &next_hi);
-            if (next_lo != hi)
-                break;
-        }
+    qsort(units, n, sizeof(struct mz_unit *), by_address);
+    for (uint32_t i = 0, end; i < n; i = end) {
+        uint64_t lo, hi;
+        end = run_end(units, i, n, &lo, &hi);
         pthread_mutex_unlock(&core->lock);
-        int err = mz_evict_release(region, lo, hi, &eviction->freed);
+        int err = mz_evict_release(units[i]->tensor->region, lo, hi, &eviction->freed);
         pthread_mutex_lock(&core->lock);
         if (err) {
             mz_evict_say_locked(err);
@@ -182,16 +208,33 @@ static uint32_t group_release(struct mz_eviction *eviction, struct group *group)
         }
         left += err ? 0 : end - i;
         for (; i < end; i++)
-            released(group->units[i], err);
+            released(units[i], err);
     }
     return left;
+}
+
+/* Units that have copies already, all of the plan's at once. Returns how many left. Lock held, dropped
+ * meanwhile. */
+static uint32_t drop_all(struct mz_eviction *eviction, uint32_t n_steps)
+{
+    struct mz_core *core = eviction->core;
+    uint32_t n = 0;
+
+    for (uint32_t at = 0; at < n_steps; at++) {
+        struct mz_unit *unit = core->plan_from[core->plan_steps[at].unit];
+        if (core->plan_steps[at].action != MZ_DROP || !still_fits(unit, MZ_DROP))
+            continue;
+        mz_unit_move(unit, MZ_EVICTING);
+        core->plan_out[n++] = unit;
+    }
+    return release_units(eviction, core->plan_out, n);
 }
 
 bool mz_evict_carry_out(struct mz_eviction *eviction, uint32_t n)
 {
     struct mz_core *core = eviction->core;
     struct group group;
-    bool any = false;
+    bool any = drop_all(eviction, n) > 0;
 
     for (uint32_t at = 0; at < n;) {
         at = group_take(core, &group, at, n);
@@ -201,7 +244,7 @@ bool mz_evict_carry_out(struct mz_eviction *eviction, uint32_t n)
         group_copy(eviction, &group);
         pthread_mutex_lock(&core->lock);
         uint32_t left = group_note(eviction, &group);
-        left += group_release(eviction, &group);
+        left += release_units(eviction, group.units, group.n);
         any = any || left > 0;
     }
     return any;

@@ -22,13 +22,16 @@ int mz_evict_reserve(struct mz_core *core)
     struct mz_unit **from = mz_realloc(core->plan_from, room * sizeof(*from));
     if (from)
         core->plan_from = from;
+    struct mz_unit **out = mz_realloc(core->plan_out, room * sizeof(*out));
+    if (out)
+        core->plan_out = out;
     struct mz_unit **sequence = mz_realloc(core->sequence, room * sizeof(*sequence));
     if (sequence)
         core->sequence = sequence;
     struct mz_unit **pass = mz_realloc(core->pass, room * sizeof(*pass));
     if (pass)
         core->pass = pass;
-    if (!units || !steps || !from || !sequence || !pass)
+    if (!units || !steps || !from || !out || !sequence || !pass)
         return -ENOMEM;
     core->plan_room = room;
     return 0;

@@ -171,7 +171,7 @@ struct mz_core {
     /* Eviction's buffers, grown with the units so that pressure finds them there. */
     struct mz_plan_unit *plan_units;
     struct mz_plan_step *plan_steps;
-    struct mz_unit **plan_from;
+    struct mz_unit **plan_from, **plan_out;
     uint32_t plan_room;
 
     /* Reading through (content.c): plain bytes of the unit read last. */
