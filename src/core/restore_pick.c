@@ -149,15 +149,12 @@ static uint64_t reach(const struct mz_unit *unit, int step, uint64_t edge, bool 
     return border;
 }
 
-/* What to commit for the job. Without traps, which are per unit, and without a limit, which counts every
- * page. Lock held. */
-static void job_span(struct mz_core *core, struct mz_job *job)
+/* What to commit for the job: its own pages, and those up to the borders of huge ones. Without traps, which
+ * are per unit, and without a limit, which counts every page. Lock held. */
+static void reach_out(struct mz_core *core, struct mz_job *job)
 {
-    struct mz_unit *first = job->units[0], *last = job->units[job->n - 1];
-    uint64_t other;
+    const struct mz_unit *first = job->units[0], *last = job->units[job->n - 1];
 
-    mz_unit_span(first, &job->lo, &other);
-    mz_unit_span(last, &other, &job->hi);
     if (!core->ahead || core->limit_bytes || core->engine->ops->trap)
         return;
     uint64_t lo = reach(first, -1, job->lo, false), hi = reach(last, 1, job->hi, false);
@@ -167,19 +164,41 @@ static void job_span(struct mz_core *core, struct mz_job *job)
     job->hi = reach(last, 1, job->hi, true);
 }
 
+/* The next job may have its pages in the same huge one, and be committed sooner: the engine has to know of
+ * both. */
+static void job_span(struct mz_core *core, struct mz_job *job)
+{
+    struct mz_engine *engine = core->engine;
+    uint64_t other;
+
+    mz_unit_span(job->units[0], &job->lo, &other);
+    mz_unit_span(job->units[job->n - 1], &other, &job->hi);
+    reach_out(core, job);
+    if (engine->ops->claim)
+        engine->ops->claim(engine, job->units[0]->tensor->region->memory, job->lo, job->hi - job->lo);
+}
+
 /* ---- jobs */
 
 static bool through_bounce(const struct mz_unit *unit)
 {
     return (unit->tensor->form && !(unit->copies & MZ_COPY_PACKED)) || unit->image_bytes;
 }
+
+/* What one read may take. A whole unit is one whatever the profile says, so several small ones may be as
+ * much. */
+static uint64_t request_bytes(const struct mz_core *core)
+{
+    uint64_t asked = core->options.request_bytes, measured = core->profile.request_bytes;
+
+    return asked ? asked : measured > MZ_UNIT_BYTES ? measured : MZ_UNIT_BYTES;
+}
+
 /* Makes a job of the unit and the neighbours that fit into one request. */
 static void job_fill(struct mz_core *core, struct mz_job *job, struct mz_unit *unit)
 {
     const struct mz_tensor *tensor = unit->tensor;
-    uint64_t request =
-        core->options.request_bytes ? core->options.request_bytes : core->profile.request_bytes;
-    uint64_t bytes = mz_unit_bytes(unit);
+    uint64_t request = request_bytes(core), bytes = mz_unit_bytes(unit);
     enum mz_path path = mz_unit_path(unit);
 
     job->n = 0;

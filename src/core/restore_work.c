@@ -2,14 +2,17 @@
  *
  * The two paths run side by side: even workers take from storage first, odd ones from the stack first. To
  * stop means to take no new jobs and wait for the running ones. Lock: core->lock for picking and for
- * sleeping. */
+ * sleeping.
+ *
+ * They run at the priority of everyone else. What a worker does is short and keeps the storage busy, while
+ * computing threads spin at their barriers as long as they wait: with a lower priority the first token came a
+ * fifth later (two cores, half of 1.4 GB evicted: 470 instead of 384 ms). */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "core/restore.h"
 #include "os/fault.h"
 #include "os/log.h"
-#include "os/os.h"
 #include "os/thread.h"
 
 #define JOBS 4u /* in flight per worker: one being read, one being verified, two queued */
@@ -82,7 +85,6 @@ static void *worker_run(void *arg)
     struct worker *worker = arg;
     struct mz_core *core = worker->core;
 
-    mz_os_thread_yields(5, false);
     pthread_mutex_lock(&core->lock);
     while (!core->stop || mz_transfer_pending(worker->transfer) > 0) {
         if (worker_start_one(worker))
