@@ -69,6 +69,8 @@ int mz_buffer_settle(struct mz_buffer *buffer)
     int err = 0;
 
     pthread_mutex_lock(&buffer->lock);
+    if (buffer->settled == 0)
+        mz_buffer_gather(buffer);
     for (; buffer->settled < buffer->n && !err; buffer->settled += !err)
         err = settle_one(buffer, buffer->records[buffer->settled]);
     pthread_mutex_unlock(&buffer->lock);
@@ -225,10 +227,13 @@ static enum ggml_status mz_buffer_init_tensor(ggml_backend_buffer_t ggml, struct
             mz_region_set_kind(buffer->region, MZ_KIND_SCRATCH);
         return GGML_STATUS_SUCCESS;
     }
-    if (tensor->view_src || ggml_nbytes(tensor) == 0)
+    if (ggml_nbytes(tensor) == 0)
         return GGML_STATUS_SUCCESS;
     pthread_mutex_lock(&buffer->lock);
-    int err = note(buffer, tensor);
+    struct mz_record *viewed = tensor->view_src ? mz_record_of(tensor) : NULL;
+    int err = tensor->view_src ? 0 : note(buffer, tensor);
+    if (viewed)
+        viewed->viewed = true;
     pthread_mutex_unlock(&buffer->lock);
     return err ? GGML_STATUS_ALLOC_FAILED : GGML_STATUS_SUCCESS;
 }

@@ -36,13 +36,16 @@ struct mz_core *mz_glue_core(void);
  * tensor->extra points to it. */
 struct mz_record {
     char name[GGML_MAX_NAME];
-    uint64_t offset, bytes;          /* in the region; offset moves once, when a weight is loaded */
+    struct ggml_tensor *tensor;      /* the program's; used until the buffer is settled */
+    uint64_t offset, bytes;          /* in the region; offset moves when the buffer is settled and when a weight is loaded */
+    uint64_t alloc_bytes;            /* with its padding */
     uint64_t row_bytes, plane_bytes; /* nb[1], nb[2] */
     int64_t planes;                  /* ne[2] * ne[3] */
     enum ggml_type type;
     struct mz_tensor *handle; /* core's; NULL until the buffer is settled */
     struct mz_form *form;     /* packed layout it was cut for, owned; NULL: plain */
     enum mz_kind kind;        /* once settled */
+    bool viewed;              /* has views whose addresses are fixed */
     bool loaded;
 };
 
@@ -83,16 +86,26 @@ struct ggml_tensor *mz_record_shadow(const struct mz_record *record);
 /* Takes the packed form from a weight; waits until nothing of it is pinned. Negative errno. */
 int mz_record_make_plain(struct mz_record *record);
 
+/* ------------------------------------------------------------------------------------------------- gather.c
+ */
+
+/* Moves the tensors of a weights buffer that nothing was written to yet, so that the small ones lie together.
+ * buffer->lock held. */
+void mz_buffer_gather(struct mz_buffer *buffer);
+
 /* ------------------------------------------------------------------------------------------------- record.c
  */
 
 /* Fills a record from a tensor (name, sizes, form); records are freed by mz_record_free(). NULL: out of
  * memory. */
-struct mz_record *mz_record_new(const struct ggml_tensor *tensor, uint64_t offset);
+struct mz_record *mz_record_new(struct ggml_tensor *tensor, uint64_t offset);
 void mz_record_free(struct mz_record *record);
 
 /* Core's description of a record in a buffer of this use. */
 struct mz_tensor_desc mz_record_desc(struct mz_record *record, enum ggml_backend_buffer_usage usage);
+
+/* Smaller weights stay in memory, so how they lie towards their file does not matter. */
+#define MZ_RECORD_SMALL_BYTES (UINT64_C(64) << 10)
 
 /* Bytes of buffer that a tensor takes, padding and room for a shift included. */
 size_t mz_record_alloc_bytes(const struct ggml_tensor *tensor);

@@ -8,16 +8,14 @@
 #include "os/fault.h"
 
 /* Pages of 4 KiB: leaves are padded to whole ones, so that each starts on a page of its own. */
-#define PAGE 4096
+#define PAGE      4096
+#define HUGE_PAGE (UINT64_C(2) << 20)
 
 /* Units of packed weights and of experts have about this size, like core's own. */
 #define UNIT_BYTES (UINT64_C(4) << 20)
 
 /* Tokens of a KV chunk are a multiple of this: llama.cpp pads what it reads of the cache to it. */
 #define CHUNK_TOKENS 256
-
-/* Smaller weights stay in memory, so how they lie towards their file does not matter. */
-#define SHIFT_FROM_BYTES (UINT64_C(64) << 10)
 
 static uint64_t round_up(uint64_t value, uint64_t step)
 {
@@ -49,14 +47,16 @@ static int32_t layer_of_weight(const char *name)
     return strncmp(name, "blk.", 4) == 0 && isdigit((unsigned char)name[4]) ? atoi(name + 4) : -1;
 }
 
-struct mz_record *mz_record_new(const struct ggml_tensor *tensor, uint64_t offset)
+struct mz_record *mz_record_new(struct ggml_tensor *tensor, uint64_t offset)
 {
     struct mz_record *record = mz_calloc(1, sizeof(*record));
 
     if (!record)
         return NULL;
     snprintf(record->name, sizeof(record->name), "%s", tensor->name);
+    record->tensor = tensor;
     record->offset = offset;
+    record->alloc_bytes = mz_record_alloc_bytes(tensor);
     record->bytes = ggml_nbytes(tensor);
     record->row_bytes = tensor->nb[1];
     record->plane_bytes = tensor->nb[2];
@@ -122,16 +122,24 @@ struct mz_tensor_desc mz_record_desc(struct mz_record *record, enum ggml_backend
     return desc;
 }
 
+static bool is_cache(const struct ggml_tensor *tensor)
+{
+    return strncmp(tensor->name, "cache_", 6) == 0;
+}
+
 /* Leaves only: ggml allows no operation but a few to take more than its bytes
  * (ggml_op_alloc_size_may_expand). With one page more the start of a weight can be moved to where its file
- * offset is congruent, so that direct reads need no bounce buffer. Inputs and caches are never moved. */
+ * offset is congruent, so that direct reads need no bounce buffer. Inputs and caches are never moved. A large
+ * cache ends at a huge page, so that the chunks of the next one do not share theirs with what it has not
+ * written yet: addresses cost nothing. */
 size_t mz_record_alloc_bytes(const struct ggml_tensor *tensor)
 {
     size_t bytes = ggml_nbytes(tensor);
 
     if (tensor->op != GGML_OP_NONE || tensor->view_src || bytes == 0)
         return bytes;
-    bool moves = bytes >= SHIFT_FROM_BYTES && !(tensor->flags & GGML_TENSOR_FLAG_INPUT) &&
-                 strncmp(tensor->name, "cache_", 6) != 0;
+    if (is_cache(tensor))
+        return round_up(bytes, bytes < HUGE_PAGE ? PAGE : HUGE_PAGE);
+    bool moves = bytes >= MZ_RECORD_SMALL_BYTES && !(tensor->flags & GGML_TENSOR_FLAG_INPUT);
     return round_up(bytes, PAGE) + (moves ? PAGE : 0);
 }

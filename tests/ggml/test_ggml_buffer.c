@@ -83,6 +83,52 @@ static void test_anything(void **state)
     check_usage("something", "", GGML_BACKEND_BUFFER_USAGE_ANY);
 }
 
+/* Small weights come to lie together, so that no huge page between large ones has to stay; nothing overlaps,
+ * views and contents are where they belong. */
+static void check_mixed(bool viewed)
+{
+    enum { PAIRS = 5, SMALL = 1024, LARGE = 300000 };
+    struct ggml_context *ctx = new_ctx();
+    struct ggml_tensor *small[PAIRS], *large[PAIRS], *view = NULL;
+    unsigned char *bytes = pattern(LARGE);
+
+    for (int i = 0; i < PAIRS; i++) {
+        small[i] = ggml_new_tensor_1d(ctx, GGML_TYPE_I8, SMALL);
+        large[i] = ggml_new_tensor_1d(ctx, GGML_TYPE_I8, LARGE);
+    }
+    if (viewed)
+        view = ggml_view_1d(ctx, small[3], 100, 50);
+    ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors_from_buft(ctx, buft);
+    assert_non_null(buffer);
+    ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    for (int i = 0; i < PAIRS; i++) {
+        ggml_backend_tensor_set(small[i], bytes + i, 0, SMALL);
+        ggml_backend_tensor_set(large[i], bytes, 0, LARGE);
+    }
+    evict_all();
+    char *base = ggml_backend_buffer_get_base(buffer), *end = base + ggml_backend_buffer_get_size(buffer);
+    for (int i = 0; i < PAIRS; i++) {
+        char *at = large[i]->data;
+        assert_reads(small[i], bytes + i, 0, SMALL);
+        assert_reads(large[i], bytes, 0, LARGE);
+        assert_true(at >= base && at + LARGE <= end);
+        assert_true(viewed || (char *)small[i]->data == base + i * SMALL);
+        assert_true(viewed || at >= base + PAIRS * SMALL);
+    }
+    if (viewed)
+        assert_reads(view, bytes + 3 + 50, 0, 100);
+    free(bytes);
+    ggml_backend_buffer_free(buffer);
+    ggml_free(ctx);
+}
+
+static void test_mixed(void **state)
+{
+    (void)state;
+    check_mixed(false);
+    check_mixed(true);
+}
+
 static uint64_t kv_bytes_written(void)
 {
     struct mz_state state;
@@ -155,9 +201,9 @@ static void test_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing), cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_cache),   cmocka_unit_test(test_anything),
-        cmocka_unit_test(test_clear),   cmocka_unit_test(test_copy_of_nothing),
+        cmocka_unit_test(test_nothing),         cmocka_unit_test(test_weights), cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_anything),        cmocka_unit_test(test_mixed),   cmocka_unit_test(test_clear),
+        cmocka_unit_test(test_copy_of_nothing),
     };
     return cmocka_run_group_tests(tests, load_plugin, NULL);
 }
