@@ -87,25 +87,23 @@ const struct mz_attn_kernel *mz_attn_kernel_get(enum mz_attn_isa isa)
 }
 
 /*
- * Frozen from bench_attn, one thread, on a Xeon with AVX-512 against a ggml-cpu (0.25.3) compiled for that
- * processor; rows 1..512, 32 to 8k tokens, head sizes 40 to 576, 1 to 20 query heads per KV head. From 64
- * rows on ggml multiplies in tiles.
+ * Frozen from bench_attn, two threads of a Zen 4 against ggml-cpu 0.25.3 compiled for the instruction set at
+ * hand; rows 1..512, 1k and 8k tokens, 16/8 heads of 128, 32/8 and 9/3 of 64, 8/1 of 256. From 64 rows on
+ * ggml multiplies fp16 in tiles, but not q8_0, which it takes row by row for every query row.
  *
- * - AVX-512: 1.5 to 40 times as fast everywhere; least with 64 rows, 16/8 heads, size 128.
- * - AVX2: 1.5 to 22 times below 64 rows; from there 1.06 to 1.5, but 0.8 to 1.0 with 16/8 heads, size 128.
- * Where AVX2 is what there is, ggml has no AVX-512 either: the true ratios are higher.
+ * - AVX-512: fp16 2.1 to 9.8 times as fast below 64 rows, 1.7 to 3.4 from there; q8_0 3.4 to 15 times.
+ * - AVX2: fp16 1.4 to 9.7 times as fast below 64 rows, 1.2 to 2.2 from there; q8_0 3.4 to 6.1 times.
  * - plain: 0.06 to 0.3: for processors that have none of the others, and for tests.
- * - NEON: runs under an emulator only so far, which says nothing about time: ggml's is taken.
+ * - NEON: runs under an emulator only so far, which says nothing about time: ggml's is taken. fp16 arithmetic
+ *   (FMLAL) would save one conversion in 16 multiplications where rows share K and V; but it wants queries
+ *   and weights in fp16 too, which is 5e-4 off, or in two halves, which is twice the multiplications.
  */
 static const struct {
     enum mz_attn_isa isa;
-    uint32_t rows_max;       /* up to so many query rows */
-    uint32_t dk_min, dk_max; /* and for these head sizes */
+    uint32_t rows_max; /* up to so many query rows */
 } wins[] = {
-    {MZ_ATTN_ISA_AVX512, UINT32_MAX, 1, MZ_ATTN_HEAD_MAX},
-    {MZ_ATTN_ISA_AVX2, 63, 1, MZ_ATTN_HEAD_MAX},
-    {MZ_ATTN_ISA_AVX2, UINT32_MAX, 1, 96},
-    {MZ_ATTN_ISA_AVX2, UINT32_MAX, 256, MZ_ATTN_HEAD_MAX},
+    {MZ_ATTN_ISA_AVX512, UINT32_MAX},
+    {MZ_ATTN_ISA_AVX2, UINT32_MAX},
 };
 
 bool mz_attn_wins(const struct mz_attn *a, enum mz_attn_isa isa)
@@ -113,8 +111,7 @@ bool mz_attn_wins(const struct mz_attn *a, enum mz_attn_isa isa)
     if (isa == MZ_ATTN_ISA_BEST)
         isa = mz_attn_isa_best();
     for (unsigned i = 0; i < sizeof(wins) / sizeof(wins[0]); i++) {
-        if (wins[i].isa == isa && a->n_rows <= wins[i].rows_max && a->dk >= wins[i].dk_min &&
-            a->dk <= wins[i].dk_max)
+        if (wins[i].isa == isa && a->n_rows <= wins[i].rows_max)
             return true;
     }
     return false;
