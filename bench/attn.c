@@ -10,7 +10,8 @@
  * Beside each point stands the machine's limit: the larger of its operations at the measured peak of fused
  * multiply-adds and its bytes at the measured bandwidth of memory, both with as many threads.
  *
- * The table takes some six minutes. --shape and --kv measure a part of it, --type q8_0 another one.
+ * The table takes some five minutes; --shape and --kv measure a part of it, --type q8_0 the same for such a
+ * cache.
  *
  * Prints one JSON object {"attn": [...], "limits": {...}} to stdout, or to the file of --json.
  */
