@@ -106,26 +106,23 @@ static void put_program(json_t *object)
     (void)json_object_set_new(object, "version", json_string(MZ_VERSION));
 }
 
-/* Time since the last use; null: never used. */
-static void put_idle(json_t *object, const struct mz_core_status *status)
+/* How much is in memory and what goes on. idle_ms: since the last use; null: never used. */
+static void put_use(json_t *object, const struct mz_core_brief *brief)
 {
+    double share =
+        brief->total_bytes ? (double)brief->remaining_bytes / (double)brief->total_bytes * 100 : 100;
     uint64_t now = mz_os_now_ns();
     json_t *idle = json_null();
 
-    if (status->computing)
+    if (brief->computing)
         idle = json_integer(0);
-    else if (status->last_use_ns != 0)
+    else if (brief->last_use_ns != 0)
         idle =
-            json_integer(now > status->last_use_ns ? (json_int_t)((now - status->last_use_ns) / 1000000) : 0);
-    (void)json_object_set_new(object, "idle_ms", idle);
-}
-
-static void put_percent(json_t *object, const struct mz_core_status *status)
-{
-    double share =
-        status->total_bytes ? (double)status->remaining_bytes / (double)status->total_bytes * 100 : 100;
-
+            json_integer(now > brief->last_use_ns ? (json_int_t)((now - brief->last_use_ns) / 1000000) : 0);
     (void)json_object_set_new(object, "remaining_percent", json_real(share));
+    (void)json_object_set_new(object, "idle_ms", idle);
+    (void)json_object_set_new(object, "computing", json_boolean(brief->computing));
+    (void)json_object_set_new(object, "restoring", json_boolean(brief->restoring));
 }
 
 json_t *mz_dump_status(const struct mz_homes *homes)
@@ -136,11 +133,12 @@ json_t *mz_dump_status(const struct mz_homes *homes)
     mz_core_status(homes->core, &status);
     put_program(object);
     put_fields(object, status_fields, sizeof(status_fields) / sizeof(*status_fields), &status);
-    put_percent(object, &status);
-    put_idle(object, &status);
+    put_use(object, &(struct mz_core_brief){.total_bytes = status.total_bytes,
+                                            .remaining_bytes = status.remaining_bytes,
+                                            .last_use_ns = status.last_use_ns,
+                                            .computing = status.computing,
+                                            .restoring = status.restoring});
     (void)json_object_set_new(object, "gate_wait_ms", json_real((double)status.gate_wait_ns / 1e6));
-    (void)json_object_set_new(object, "computing", json_boolean(status.computing));
-    (void)json_object_set_new(object, "restoring", json_boolean(status.restoring));
     (void)json_object_set_new(object, "kinds", kinds_json(&status));
     (void)json_object_set_new(object, "process", process_json(&status));
     (void)json_object_set_new(object, "options", mz_values_json(homes));
@@ -150,19 +148,16 @@ json_t *mz_dump_status(const struct mz_homes *homes)
 
 json_t *mz_dump_brief(struct mz_core *core)
 {
-    struct mz_core_status status;
+    struct mz_core_brief brief;
     json_t *object = json_object();
 
-    mz_core_status(core, &status);
+    mz_core_brief(core, &brief);
     put_program(object);
-    put(object, "total_bytes", status.total_bytes);
-    put(object, "remaining_bytes", status.remaining_bytes);
-    put(object, "floor_bytes", status.floor_bytes);
-    put(object, "limit_bytes", status.limit_bytes);
-    put_percent(object, &status);
-    put_idle(object, &status);
-    (void)json_object_set_new(object, "computing", json_boolean(status.computing));
-    (void)json_object_set_new(object, "restoring", json_boolean(status.restoring));
+    put(object, "total_bytes", brief.total_bytes);
+    put(object, "remaining_bytes", brief.remaining_bytes);
+    put(object, "floor_bytes", brief.floor_bytes);
+    put(object, "limit_bytes", brief.limit_bytes);
+    put_use(object, &brief);
     return object;
 }
 

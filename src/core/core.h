@@ -261,7 +261,7 @@ struct mz_core_brief {
     uint64_t total_bytes, remaining_bytes, floor_bytes, limit_bytes;
     uint64_t dirty_bytes; /* resident without a copy */
     uint64_t last_use_ns; /* as above */
-    bool computing;
+    bool computing, restoring;
 };
 
 void mz_core_brief(struct mz_core *core, struct mz_core_brief *ret);

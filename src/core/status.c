@@ -121,6 +121,7 @@ void mz_core_brief(struct mz_core *core, struct mz_core_brief *ret)
     ret->dirty_bytes = dirty_bytes(core);
     ret->last_use_ns = core->last_use_ns;
     ret->computing = core->graphs > 0;
+    ret->restoring = core->ahead && core->n_evicted > 0;
     pthread_mutex_unlock(&core->lock);
 }
 
