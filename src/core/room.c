@@ -127,10 +127,12 @@ int mz_room_make(struct mz_core *core, uint64_t bytes, uint32_t keep)
 
     while (!mz_room_for(core, bytes)) {
         struct mz_unit *unit = victim(core, keep);
+        bool by_limit = !limit_allows(core, bytes);
         uint64_t freed = 0;
         if (!unit || mz_unit_evict(unit, &freed) != 0)
             return !keep && limit_allows(core, bytes) && headroom_for(core, bytes, false) ? made : -EAGAIN;
-        core->headroom_ns = 0;
+        if (!by_limit) /* look again at the machine, which takes as long as the release did */
+            core->headroom_ns = 0;
         made = 1;
     }
     return made;
