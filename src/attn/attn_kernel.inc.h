@@ -697,7 +697,7 @@ static void walk_set(struct walk *w, const struct mz_attn_job *job, uint32_t chu
     w->v = (struct rows){(const char *)a->v[at] + job->kv_head * a->v_head_bytes, a->v_row_bytes};
     w->cold = chunk % job->plan->range_chunks == 0;
     w->next_k = (struct rows){NULL, a->k_row_bytes};
-    if ((chunk + 1) % job->plan->range_chunks && chunk + 1 < job->plan->n_chunks)
+    if ((chunk + 1) % job->plan->range_chunks && chunk + 1 < job->plan->n_chunks && a->k[at + 1])
         w->next_k.at = (const char *)a->k[at + 1] + job->kv_head * a->k_head_bytes;
     for (uint32_t t = 0; t < n_tokens; t += TILE)
         w->tiles[t / TILE] = all == MZ_ATTN_MASK_NONE
