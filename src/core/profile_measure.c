@@ -22,9 +22,10 @@
 #include "os/thread.h"
 #include "os/transfer.h"
 
-#define SLAB_BYTES    (UINT64_C(8) << 20)   /* memory that a lane works on before it starts afresh */
+#define SLABS_BYTES   (UINT64_C(64) << 20)  /* of all lanes: more than caches hold, as the KV of a conversation is */
+#define SLAB_LEAST    (UINT64_C(8) << 20)  /* also what reading populates at a time, just ahead of the reads */
 #define CHUNK_BYTES   (UINT64_C(512) << 10) /* a KV chunk: 256 tokens of 1024 fp16 elements */
-#define CHUNKS        ((uint32_t)(SLAB_BYTES / CHUNK_BYTES))
+#define CHUNKS_MAX    ((uint32_t)(SLABS_BYTES / CHUNK_BYTES))
 #define CHUNK_ROW     1024u
 #define DEPTH         4u
 #define WRITE_REQUEST (1u << 20)
@@ -46,9 +47,9 @@ struct bench;
 struct lane {
     struct bench *bench;
     pthread_t thread;
-    uint8_t *slab;   /* SLAB_BYTES of addresses */
-    uint8_t *images; /* CHUNKS encoded chunks, image_room bytes apart */
-    uint64_t image_bytes[CHUNKS];
+    uint8_t *slab;   /* slab_bytes of addresses: memory that the lane works on before it starts afresh */
+    uint8_t *images; /* as many encoded chunks, image_room bytes apart */
+    uint64_t image_bytes[CHUNKS_MAX];
     uint64_t hash;           /* so that nothing is computed for nothing */
     uint64_t bytes, busy_ns; /* of this phase */
     int result;
@@ -59,6 +60,7 @@ struct bench {
     struct lane *lanes;
     uint32_t workers;
     bool uring;
+    uint64_t slab_bytes; /* of each lane, a multiple of every request and chunk */
     uint64_t image_room;
     uint64_t file_bytes; /* to write; then what was written */
 
@@ -108,6 +110,11 @@ static int run_phase(struct bench *bench, void (*work)(struct lane *lane), uint3
     return r;
 }
 
+static uint32_t chunks_of(const struct bench *bench)
+{
+    return (uint32_t)(bench->slab_bytes / CHUNK_BYTES);
+}
+
 static bool is_late(const struct lane *lane)
 {
     return lane->bytes > 0 && mz_os_now_ns() >= lane->bench->deadline_ns;
@@ -137,11 +144,11 @@ static void complete(struct lane *lane, const struct mz_request *done)
         lane->bytes += done->bytes;
 }
 
-/* One slab full of requests, some in flight. False: there are no more. */
+/* As many requests as fit, some in flight. False: there are no more. */
 static bool transfer_slab(struct lane *lane, struct mz_transfer *transfer, struct mz_request *requests)
 {
     struct bench *bench = lane->bench;
-    uint32_t slots = (uint32_t)(SLAB_BYTES / bench->request_bytes), used = 0;
+    uint32_t slots = (uint32_t)(SLAB_LEAST / bench->request_bytes), used = 0;
     bool more = true;
     do {
         while (more && used < slots && mz_transfer_pending(transfer) < DEPTH) {
@@ -166,17 +173,17 @@ static bool transfer_slab(struct lane *lane, struct mz_transfer *transfer, struc
 static void storage_work(struct lane *lane)
 {
     struct mz_transfer *transfer = NULL;
-    uint64_t slots = SLAB_BYTES / lane->bench->request_bytes;
+    uint64_t slots = SLAB_LEAST / lane->bench->request_bytes;
     struct mz_request *requests = mz_calloc(slots, sizeof *requests);
     lane->result = requests ? mz_transfer_open(DEPTH, lane->bench->uring, &transfer) : -ENOMEM;
     for (bool more = !lane->result; more;) {
         uint64_t start_ns = mz_os_now_ns();
         if (!lane->bench->write)
-            lane->result = mz_os_populate(lane->slab, SLAB_BYTES);
+            lane->result = mz_os_populate(lane->slab, SLAB_LEAST);
         more = !lane->result && transfer_slab(lane, transfer, requests);
         lane->busy_ns += mz_os_now_ns() - start_ns;
         if (!lane->bench->write)
-            (void)mz_os_release(lane->slab, SLAB_BYTES);
+            (void)mz_os_release(lane->slab, SLAB_LEAST);
     }
     mz_transfer_close(transfer);
     free(requests);
@@ -271,14 +278,14 @@ static void encode_work(struct lane *lane)
     struct bench *bench = lane->bench;
     while (!lane->result && !is_late(lane)) {
         uint64_t start_ns = mz_os_now_ns();
-        for (uint32_t i = 0; i < CHUNKS && !lane->result; i++) {
+        for (uint32_t i = 0; i < chunks_of(bench) && !lane->result; i++) {
             struct mz_chunk_key key = key_of(i);
             lane->result = mz_codec_encode(bench->codec, &key, lane->slab + i * CHUNK_BYTES, CHUNK_BYTES,
                                            lane->images + i * bench->image_room, bench->image_room,
                                            &lane->image_bytes[i]);
         }
         lane->busy_ns += mz_os_now_ns() - start_ns;
-        lane->bytes += SLAB_BYTES;
+        lane->bytes += lane->bench->slab_bytes;
     }
 }
 
@@ -287,23 +294,23 @@ static void decode_work(struct lane *lane)
     struct bench *bench = lane->bench;
     while (!lane->result && !is_late(lane)) {
         uint64_t start_ns = mz_os_now_ns();
-        lane->result = mz_os_populate(lane->slab, SLAB_BYTES);
-        for (uint32_t i = 0; i < CHUNKS && !lane->result; i++) {
+        lane->result = mz_os_populate(lane->slab, lane->bench->slab_bytes);
+        for (uint32_t i = 0; i < chunks_of(bench) && !lane->result; i++) {
             struct mz_chunk_key key = key_of(i);
             lane->result = mz_codec_decode(&key, lane->images + i * bench->image_room, lane->image_bytes[i],
                                            lane->slab + i * CHUNK_BYTES, CHUNK_BYTES);
         }
         lane->busy_ns += mz_os_now_ns() - start_ns;
-        lane->bytes += SLAB_BYTES;
-        (void)mz_os_release(lane->slab, SLAB_BYTES);
+        lane->bytes += lane->bench->slab_bytes;
+        (void)mz_os_release(lane->slab, lane->bench->slab_bytes);
     }
 }
 
 static void fill_work(struct lane *lane)
 {
-    lane->result = mz_os_populate(lane->slab, SLAB_BYTES);
+    lane->result = mz_os_populate(lane->slab, lane->bench->slab_bytes);
     if (!lane->result)
-        fill_fp16(lane->slab, SLAB_BYTES, (uint64_t)(lane - lane->bench->lanes) + 1);
+        fill_fp16(lane->slab, lane->bench->slab_bytes, (uint64_t)(lane - lane->bench->lanes) + 1);
 }
 
 /* Decoding takes the slab's content with it, so each codec begins with filling. */
@@ -339,7 +346,7 @@ static void measure_codecs(struct bench *bench, bool full, struct mz_profile *re
 static void bench_close(struct bench *bench)
 {
     for (uint32_t i = 0; bench->lanes && i < bench->workers; i++) {
-        mz_os_unreserve(bench->lanes[i].slab, SLAB_BYTES);
+        mz_os_unreserve(bench->lanes[i].slab, bench->slab_bytes);
         free(bench->lanes[i].images);
     }
     free(bench->lanes);
@@ -360,12 +367,12 @@ static int lane_open(struct bench *bench, struct lane *lane)
 {
     void *slab = NULL;
     lane->bench = bench;
-    int r = mz_os_reserve(SLAB_BYTES, &slab);
+    int r = mz_os_reserve(bench->slab_bytes, &slab);
     if (r)
         return r;
     lane->slab = slab;
-    (void)mz_os_advise_huge(slab, SLAB_BYTES, true);
-    lane->images = mz_alloc(CHUNKS * bench->image_room);
+    (void)mz_os_advise_huge(slab, bench->slab_bytes, true);
+    lane->images = mz_alloc(chunks_of(bench) * bench->image_room);
     return lane->images ? 0 : -ENOMEM;
 }
 
@@ -373,6 +380,9 @@ static int bench_open(struct bench *bench, const struct mz_profile_job *job)
 {
     *bench = (struct bench){.workers = job->workers, .uring = job->uring};
     bench->file_bytes = job->file_bytes ? job->file_bytes : UINT64_C(1) << (job->full ? 28 : 26);
+    bench->slab_bytes = SLABS_BYTES / job->workers / SLAB_LEAST * SLAB_LEAST;
+    if (bench->slab_bytes < SLAB_LEAST)
+        bench->slab_bytes = SLAB_LEAST;
     bench->image_room = largest_image();
     bench->lanes = mz_calloc(job->workers, sizeof *bench->lanes);
     int r = bench->lanes ? 0 : -ENOMEM;
