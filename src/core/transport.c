@@ -254,17 +254,28 @@ int mz_unit_read_plain(struct mz_unit *unit, void *to)
 
 /* ---- buffers */
 
+/* Whole huge pages, which one read fits into without being cut and which are filled in a quarter of the time; a limit counts
+ * every page. */
+static uint64_t bounce_room(struct mz_core *core, uint64_t bytes)
+{
+    pthread_mutex_lock(&core->lock);
+    uint64_t step = core->limit_bytes ? mz_os_page_bytes() : MZ_OS_HUGE_BYTES;
+    pthread_mutex_unlock(&core->lock);
+    return (bytes + step - 1) / step * step;
+}
+
 /* The old buffer goes first, so that the ledger never counts both. */
 int mz_bounce_grow(struct mz_core *core, struct mz_bounce *bounce, uint64_t bytes)
 {
-    uint64_t page = mz_os_page_bytes(), room = (bytes + page - 1) / page * page;
-
-    if (room <= bounce->room)
+    if (bytes <= bounce->room)
         return 0;
+    uint64_t room = bounce_room(core, bytes);
+
     mz_bounce_free(core, bounce);
     int err = mz_os_reserve(room, &bounce->memory);
     if (err)
         return err;
+    (void)mz_os_advise_huge(bounce->memory, room, true); /* a hint; what is no multiple stays small */
     err = mz_os_populate(bounce->memory, room);
     if (err) {
         mz_os_unreserve(bounce->memory, room);
