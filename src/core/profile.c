@@ -63,6 +63,11 @@ void mz_profile_guess(struct mz_profile *ret, uint32_t workers)
     memcpy(ret->device, "unknown", sizeof "unknown");
 }
 
+uint32_t mz_profile_decoders(uint32_t workers)
+{
+    return workers > 1 ? workers / 2 : 1;
+}
+
 struct figure {
     double measured; /* 0: not */
     double guess;
@@ -73,7 +78,8 @@ static struct figure figure_of(const struct mz_profile *p, uint32_t path)
 {
     uint32_t decode = path - MZ_PROFILE_DECODE, encode = path - MZ_PROFILE_ENCODE;
     if (decode < MZ_PROFILE_CODECS)
-        return (struct figure){p->decode_gbps[decode], GUESS_DECODE * p->workers, p->decode_factor[decode]};
+        return (struct figure){p->decode_gbps[decode], GUESS_DECODE * mz_profile_decoders(p->workers),
+                               p->decode_factor[decode]};
     if (encode < MZ_PROFILE_CODECS)
         return (struct figure){p->encode_gbps[encode], GUESS_ENCODE * p->workers, p->encode_factor[encode]};
     if (path == MZ_PROFILE_WRITE)

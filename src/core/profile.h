@@ -25,12 +25,12 @@
 enum mz_profile_path {
     MZ_PROFILE_READ = 0,    /* storage into fresh huge pages, checksum included */
     MZ_PROFILE_WRITE = 1,   /* to the swap file */
-    MZ_PROFILE_DECODE = 16, /* + id: plain bytes, checksum included */
+    MZ_PROFILE_DECODE = 16, /* + id: plain bytes, checksum included, by mz_profile_decoders() of the workers */
     MZ_PROFILE_ENCODE = 32, /* + id: plain bytes */
 };
 
 struct mz_profile {
-    /* As measured: GB/s of all workers together; 0 where nothing was measured. */
+    /* As measured: GB/s of all workers together, decoding: of those that decode; 0 where nothing was measured. */
     double read_gbps, write_gbps;
     double decode_gbps[MZ_PROFILE_CODECS], encode_gbps[MZ_PROFILE_CODECS]; /* of plain bytes, by codec id */
     double read_curve_gbps[MZ_PROFILE_SIZES]; /* reading at 64 KiB << i, for display */
@@ -46,7 +46,10 @@ struct mz_profile {
     uint64_t when;          /* seconds since 1970; 0: never measured, these are guesses */
 };
 
-/* Guesses for when nothing can be measured: 1 GB/s reading, 4 GB/s a worker decoding, 1 MiB requests. */
+/* How many of the workers decode while the others read: every second one, as restoring has it (restore_work.c). */
+uint32_t mz_profile_decoders(uint32_t workers);
+
+/* Guesses for when nothing can be measured: 1 GB/s reading, 4 GB/s a decoding worker, 1 MiB requests. */
 void mz_profile_guess(struct mz_profile *ret, uint32_t workers);
 
 /* The name of a block device (st_dev, as in struct mz_file) for `device`: of /sys/dev/block, else
@@ -73,7 +76,7 @@ int mz_profile_print(const struct mz_profile *profile, char **ret_text);
  * than 0. */
 double mz_profile_gbps(const struct mz_profile *profile, uint32_t path);
 
-/* Nanoseconds that restoring takes while the path runs at full speed with all workers. Whole numbers, so that
+/* Nanoseconds that restoring takes while the path runs at full speed with its workers. Whole numbers, so that
  * sums of them are exact in any order. `codec`: its id; decode: of plain bytes. */
 double mz_profile_read_ns(const struct mz_profile *profile, uint64_t bytes);
 double mz_profile_decode_ns(const struct mz_profile *profile, uint32_t codec, uint64_t bytes);

@@ -82,8 +82,9 @@ static void *run_lane(void *arg)
     return NULL;
 }
 
-/* Runs the work in all lanes for about `ms`, at least one piece each. The throughput is the sum of theirs. */
-static int run_phase(struct bench *bench, void (*work)(struct lane *lane), uint32_t ms, double *ret_gbps)
+/* Runs the work in the first lanes for about `ms`, at least one piece each. The throughput is the sum of theirs. */
+static int run_lanes(struct bench *bench, uint32_t lanes, void (*work)(struct lane *lane), uint32_t ms,
+                     double *ret_gbps)
 {
     uint32_t started = 0;
     int r = 0;
@@ -91,7 +92,7 @@ static int run_phase(struct bench *bench, void (*work)(struct lane *lane), uint3
     bench->work = work;
     bench->next = 0;
     bench->deadline_ns = mz_os_now_ns() + ms * UINT64_C(1000000);
-    for (; started < bench->workers && !r; started += !r) {
+    for (; started < lanes && !r; started += !r) {
         struct lane *lane = &bench->lanes[started];
         lane->bytes = lane->busy_ns = 0;
         lane->result = 0;
@@ -108,6 +109,11 @@ static int run_phase(struct bench *bench, void (*work)(struct lane *lane), uint3
     if (!r)
         *ret_gbps = gbps;
     return r;
+}
+
+static int run_phase(struct bench *bench, void (*work)(struct lane *lane), uint32_t ms, double *ret_gbps)
+{
+    return run_lanes(bench, bench->workers, work, ms, ret_gbps);
 }
 
 static uint32_t chunks_of(const struct bench *bench)
@@ -323,7 +329,7 @@ static int measure_codec(struct bench *bench, const struct mz_codec *codec, uint
     if (!r)
         r = run_phase(bench, encode_work, ms, &ret->encode_gbps[codec->id]);
     if (!r)
-        r = run_phase(bench, decode_work, ms, &ret->decode_gbps[codec->id]);
+        r = run_lanes(bench, mz_profile_decoders(bench->workers), decode_work, ms, &ret->decode_gbps[codec->id]);
     return r;
 }
 

@@ -86,15 +86,14 @@ void mz_profile_stop(struct mz_core *core)
     core->profile_started = false;
 }
 
-/* Restoring alone took this long. Storage is what it waited for, unless decoding can have been the longer path. */
-void mz_profile_heard(struct mz_core *core, uint64_t read_bytes, uint64_t decoded_bytes, uint64_t ns)
+/* Each path is busy from the start until its last unit arrives. */
+void mz_profile_heard(struct mz_core *core, uint64_t read_bytes, uint64_t read_ns, uint64_t decoded_bytes,
+                      uint64_t decode_ns)
 {
-    double decode_ns = mz_profile_decode_ns(&core->profile, MZ_CODEC_Q8, decoded_bytes);
-
-    if (decode_ns < 0.7 * (double)ns)
-        mz_profile_learn(&core->profile, MZ_PROFILE_READ, read_bytes, ns);
-    else if (mz_profile_read_ns(&core->profile, read_bytes) < 0.7 * (double)ns)
-        mz_profile_learn(&core->profile, MZ_PROFILE_DECODE + MZ_CODEC_Q8, decoded_bytes, ns);
+    if (read_bytes)
+        mz_profile_learn(&core->profile, MZ_PROFILE_READ, read_bytes, read_ns);
+    if (decoded_bytes)
+        mz_profile_learn(&core->profile, MZ_PROFILE_DECODE + MZ_CODEC_Q8, decoded_bytes, decode_ns);
 }
 
 void mz_core_profile(struct mz_core *core, struct mz_profile *ret)

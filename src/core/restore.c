@@ -47,7 +47,7 @@ int mz_core_restore(struct mz_core *core, bool wait)
     decoded = core->decoded_bytes - decoded;
     uint64_t ns = mz_os_now_ns() - start;
     if (wait && alone && core->graphs == 0 && !lost)
-        mz_profile_heard(core, read, decoded, ns);
+        mz_profile_heard(core, read, core->read_last_ns - start, decoded, core->decoded_last_ns - start);
     if (wait && any)
         mz_event_add(core, "restore", "asked", read + decoded, (double)ns / 1e6);
     pthread_mutex_unlock(&core->lock);

@@ -5,6 +5,7 @@
 
 #include "core/restore.h"
 #include "os/log.h"
+#include "os/os.h"
 
 enum mz_path mz_unit_path(const struct mz_unit *unit)
 {
@@ -174,10 +175,12 @@ static void unit_arrived(struct mz_unit *unit)
     core->starved = false;
     if (mz_unit_path(unit) == MZ_PATH_STACK) {
         core->decoded_bytes += mz_unit_bytes(unit);
+        core->decoded_last_ns = mz_os_now_ns();
         mz_unit_move(unit, MZ_RESIDENT);
         mz_unit_void(unit, MZ_COPY_STACK); /* memory twice is not what a stack is for */
     } else {
         core->read_bytes += unit->image_bytes ? unit->image_bytes : mz_unit_bytes(unit);
+        core->read_last_ns = mz_os_now_ns();
         mz_unit_move(unit, MZ_RESIDENT);
     }
     pthread_mutex_unlock(&core->lock);

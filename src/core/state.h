@@ -182,7 +182,9 @@ struct mz_core {
     atomic_uint peek_void;     /* set with the lock held when any unit's copies are voided */
 
     /* Counters and events. */
-    uint64_t read_bytes, decoded_bytes, evictions, restores, gate_waits, gate_wait_ns;
+    uint64_t read_bytes, decoded_bytes;   /* restored, by path */
+    uint64_t read_last_ns, decoded_last_ns; /* mz_os_now_ns() of each path's last arrival */
+    uint64_t evictions, restores, gate_waits, gate_wait_ns;
     uint64_t event_number;
     struct mz_event events[MZ_EVENTS];
 };
@@ -307,8 +309,9 @@ void mz_packed_apply(struct mz_core *core);
 void mz_profile_use(struct mz_core *core);   /* evict_turn held: reads it if the stack may be used now */
 void mz_profile_fill(struct mz_core *core);  /* evict_turn held: starts measuring if there is none */
 void mz_profile_stop(struct mz_core *core);  /* waits for the measurement */
-/* Lock held: restoring these bytes took so long, with nothing else going on. */
-void mz_profile_heard(struct mz_core *core, uint64_t read_bytes, uint64_t decoded_bytes, uint64_t ns);
+/* Lock held: restoring these bytes took so long on each path, both at once, with nothing else going on. */
+void mz_profile_heard(struct mz_core *core, uint64_t read_bytes, uint64_t read_ns, uint64_t decoded_bytes,
+                      uint64_t decode_ns);
 
 /* ---- status.c; lock held */
 /* Bytes that exist, those in memory (stack included), and those that nothing can take out of it. */

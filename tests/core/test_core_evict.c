@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "codec/codec.h"
+#include "core/profile.h"
 #include "fake_engine.h"
 #include "fake_model.h"
 #include "os/fault.h"
@@ -137,6 +139,43 @@ static void all_stages_pass(void **state)
     assert_true(sunk);
     assert_int_equal(model_status(&model).remaining_bytes, 0);
     assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    model_free(&model);
+}
+
+/* The profile is read at the first eviction, or measured behind it. */
+static struct mz_profile known_profile(struct model *model)
+{
+    struct mz_profile profile;
+
+    do {
+        usleep(10000);
+        mz_core_profile(model->core, &profile);
+    } while (profile.when == 0);
+    return profile;
+}
+
+static void both_paths_are_learned_from(void **state)
+{
+    (void)state;
+    struct model model;
+    written_model(&model, true, false);
+    for (uint32_t c = 4; c < MODEL_CHUNKS; c++)
+        model_write_chunk(&model, c, (uint8_t)(10 + c));
+    assert_int_equal(mz_core_option_set(model.core, "kv", "q8"), 0);
+    assert_int_equal(mz_core_evict(model.core, 1, "test", NULL), 0);
+    struct mz_profile before = known_profile(&model), after;
+    assert_int_equal(mz_core_restore(model.core, true), 0);
+    uint64_t stacked = 0, stored = 0; /* less than 1 MiB teaches nothing */
+    for (uint32_t level = 9000; level > 0 && (stacked < 2 * MIB || stored < 2 * MIB); level -= 500) {
+        assert_int_equal(mz_core_evict_to(model.core, level, "test", NULL), 0);
+        stacked = model_bytes(&model, MZ_KIND_KV, "stack");
+        stored = model_bytes(&model, MZ_KIND_KV, "store") + model_bytes(&model, MZ_KIND_WEIGHT, "file");
+    }
+    assert_true(stacked >= 2 * MIB && stored >= 2 * MIB);
+    assert_int_equal(mz_core_restore(model.core, true), 0);
+    mz_core_profile(model.core, &after);
+    assert_true(after.read_factor != before.read_factor);
+    assert_true(after.decode_factor[MZ_CODEC_Q8] != before.decode_factor[MZ_CODEC_Q8]);
     model_free(&model);
 }
 
@@ -272,6 +311,7 @@ int main(void)
         cmocka_unit_test(levels_packed_without_origin),
         cmocka_unit_test(levels_with_stack),
         cmocka_unit_test(all_stages_pass),
+        cmocka_unit_test(both_paths_are_learned_from),
         cmocka_unit_test(clean_copies_are_not_written_again),
         cmocka_unit_test(sunk_images_are_not_written_again),
         cmocka_unit_test(never_written_costs_nothing),
