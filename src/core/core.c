@@ -32,6 +32,7 @@ static void free_core(struct mz_core *core)
     pthread_mutex_destroy(&core->lock);
     pthread_mutex_destroy(&core->evict_turn);
     pthread_mutex_destroy(&core->peek_lock);
+    pthread_mutex_destroy(&core->count_lock);
     free(core);
 }
 
@@ -59,6 +60,7 @@ int mz_core_create(const struct mz_core_config *config, struct mz_core **ret)
     pthread_mutex_init(&core->lock, NULL);
     pthread_mutex_init(&core->evict_turn, NULL);
     pthread_mutex_init(&core->peek_lock, NULL);
+    pthread_mutex_init(&core->count_lock, NULL);
     (void)mz_cond_init(&core->changed);
     (void)mz_cond_init(&core->work);
     (void)mz_options_from_env(&core->options);

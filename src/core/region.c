@@ -92,6 +92,7 @@ void mz_region_destroy(struct mz_region *region)
     /* An eviction keeps pointers to units in its plan: not while one runs. */
     pthread_mutex_lock(&core->evict_turn);
     pthread_mutex_lock(&core->peek_lock);
+    pthread_mutex_lock(&core->count_lock);
     pthread_mutex_lock(&core->lock);
     core->peek_unit = NULL;
     for (uint32_t i = 0; i < region->n; i++)
@@ -104,6 +105,7 @@ void mz_region_destroy(struct mz_region *region)
         core->other_bytes -= region->bytes;
     pthread_cond_broadcast(&core->changed);
     pthread_mutex_unlock(&core->lock);
+    pthread_mutex_unlock(&core->count_lock);
     pthread_mutex_unlock(&core->peek_lock);
     pthread_mutex_unlock(&core->evict_turn);
 

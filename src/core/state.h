@@ -4,7 +4,8 @@
  * during I/O, copying, encoding or a change of memory: whoever does these first moves the unit into a state that
  * keeps everyone else away (evicting, restoring), or pins it.
  *
- * Lock order: core->evict_turn, core->peek_lock, core->lock, then the locks inside stack, store and engine (leaves). */
+ * Lock order: core->evict_turn, core->peek_lock, core->count_lock, core->lock, then the locks inside stack, store and
+ * engine (leaves). */
 #ifndef MZ_CORE_STATE_H
 #define MZ_CORE_STATE_H
 
@@ -99,7 +100,7 @@ struct mz_region {
 struct mz_source {
     char *path;           /* fixed, owned */
     struct mz_file file;  /* fixed after opening */
-    uint32_t uses;        /* tensors */
+    uint32_t uses;        /* tensors, and whoever counts its pages now */
     struct mz_source *next;
 };
 
@@ -113,6 +114,7 @@ struct mz_core {
     pthread_mutex_t lock;
     pthread_cond_t changed;   /* a unit reached a state, pins fell, room was made */
     pthread_cond_t work;      /* workers: something to restore */
+    pthread_mutex_t count_lock; /* held while pages are counted: no region goes meanwhile */
     pthread_mutex_t evict_turn; /* one eviction, limit or clearing of the plan's buffers at a time */
 
     struct mz_options options;

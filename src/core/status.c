@@ -1,4 +1,5 @@
-/* The state as numbers: per kind, per unit, and the totals that every percentage refers to. Lock: core->lock. */
+/* The state as numbers: per kind, per unit, and the totals that every percentage refers to. Lock: core->lock; what is
+ * asked of the kernel page by page is asked without it, so that nobody waits for those who look. */
 #include <string.h>
 
 #include "core/state.h"
@@ -48,18 +49,8 @@ static void add_unit(const struct mz_unit *unit, struct mz_kind_status *kind)
 
 static void add_region(const struct mz_region *region, struct mz_core_status *status)
 {
-    struct mz_engine *engine = region->core->engine;
-    struct mz_kind_status *kind = &status->kind[region->kind];
-    uint64_t resident = 0, swapped = 0;
-
-    if (engine->ops->counted(engine, region->memory, 0, region->bytes, &resident, &swapped) == 0) {
-        kind->counted_bytes += resident;
-        kind->swapped_bytes += swapped;
-    }
-    if (region->kind == MZ_KIND_SCRATCH) {
-        kind->total_bytes += region->bytes;
-        kind->resident_bytes += resident;
-    }
+    if (region->kind == MZ_KIND_SCRATCH)
+        status->kind[MZ_KIND_SCRATCH].total_bytes += region->bytes;
     for (uint32_t i = 0; i < region->n; i++)
         for (uint32_t u = 0; u < region->tensors[i]->n; u++) {
             const struct mz_unit *unit = &region->tensors[i]->units[u];
@@ -68,16 +59,81 @@ static void add_region(const struct mz_region *region, struct mz_core_status *st
         }
 }
 
+/* ---- pages; no lock but count_lock. What comes or goes meanwhile may be left out. */
+
+/* Memory, size and kind of one region. False: there are not so many. */
+static bool nth_region(struct mz_core *core, uint32_t n, struct mz_memory **ret_memory, uint64_t *ret_bytes,
+                       enum mz_kind *ret_kind)
+{
+    pthread_mutex_lock(&core->lock);
+    const struct mz_region *region = core->regions;
+    for (; region && n > 0; n--)
+        region = region->next;
+    if (region) {
+        *ret_memory = region->memory;
+        *ret_bytes = region->bytes;
+        *ret_kind = region->kind;
+    }
+    pthread_mutex_unlock(&core->lock);
+    return region != NULL;
+}
+
+static void count_regions(struct mz_core *core, struct mz_core_status *status)
+{
+    struct mz_engine *engine = core->engine;
+    struct mz_memory *memory;
+    enum mz_kind kind;
+    uint64_t bytes, resident, swapped;
+
+    pthread_mutex_lock(&core->count_lock);
+    for (uint32_t i = 0; nth_region(core, i, &memory, &bytes, &kind); i++) {
+        if (engine->ops->counted(engine, memory, 0, bytes, &resident, &swapped) != 0)
+            continue;
+        status->kind[kind].counted_bytes += resident;
+        status->kind[kind].swapped_bytes += swapped;
+        if (kind == MZ_KIND_SCRATCH)
+            status->kind[kind].resident_bytes += resident;
+    }
+    pthread_mutex_unlock(&core->count_lock);
+}
+
+/* One source, in use until it is dropped; NULL: there are not so many. */
+static struct mz_source *nth_source(struct mz_core *core, uint32_t n)
+{
+    pthread_mutex_lock(&core->lock);
+    struct mz_source *source = core->sources;
+    for (; source && n > 0; n--)
+        source = source->next;
+    if (source)
+        source->uses++;
+    pthread_mutex_unlock(&core->lock);
+    return source;
+}
+
+static uint64_t count_sources(struct mz_core *core)
+{
+    struct mz_source *source;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; (source = nth_source(core, i)) != NULL; i++) {
+        bytes += mz_file_cached(&source->file);
+        pthread_mutex_lock(&core->lock);
+        mz_source_drop(core, source);
+        pthread_mutex_unlock(&core->lock);
+    }
+    return bytes;
+}
+
 void mz_core_status(struct mz_core *core, struct mz_core_status *ret)
 {
     struct mz_core_status status;
 
     memset(&status, 0, sizeof(status));
+    count_regions(core, &status);
+    status.model_cached_bytes = count_sources(core);
     pthread_mutex_lock(&core->lock);
     for (const struct mz_region *region = core->regions; region; region = region->next)
         add_region(region, &status);
-    for (const struct mz_source *source = core->sources; source; source = source->next)
-        status.model_cached_bytes += mz_file_cached(&source->file);
     mz_core_totals(core, &status.total_bytes, &status.remaining_bytes, &status.floor_bytes);
     status.limit_bytes = core->limit_bytes;
     status.stack_used_bytes = mz_stack_used_bytes(core->stack);
