@@ -229,6 +229,6 @@ def test_the_log_shows_what_happened(server, document):
     events = [json.loads(line) for line in server.mzcache("log").stdout.splitlines()]
     kinds = [event["what"] for event in events]
     assert "evict" in kinds and "restore" in kinds
-    evict = next(event for event in events if event["what"] == "evict" and event["bytes"] > 0)
+    evict = [event for event in events if event["what"] == "evict" and event["bytes"] > 0][-1]  # earlier tests evict too
     assert evict["why"] == "mzcache evict" and evict["ms"] > 0 and evict["time_s"] > 1.6e9
     assert [event["number"] for event in events] == sorted(event["number"] for event in events)
