@@ -92,6 +92,8 @@ const struct mz_attn_kernel *mz_attn_kernel_get(enum mz_attn_isa isa)
  * ggml multiplies fp16 in tiles, but not q8_0, which it takes row by row for every query row.
  *
  * - AVX-512: fp16 2.1 to 9.8 times as fast below 64 rows, 1.7 to 3.4 from there; q8_0 3.4 to 15 times.
+ *   One row over a single chunk: SmolLM2-135M (9/3 heads of 64) generates its first 256 tokens 3 to 9 % slower than with
+ *   ggml's, Qwen3-0.6B (16/8 of 128) as fast; with two chunks both are level or ahead. So that is left to ggml.
  * - AVX2: fp16 1.4 to 9.7 times as fast below 64 rows, 1.2 to 2.2 from there; q8_0 3.4 to 6.1 times.
  * - plain: 0.06 to 0.3: for processors that have none of the others, and for tests.
  * - NEON: runs under an emulator only so far, which says nothing about time: ggml's is taken. fp16 arithmetic
@@ -110,6 +112,8 @@ bool mz_attn_wins(const struct mz_attn *a, enum mz_attn_isa isa)
 {
     if (isa == MZ_ATTN_ISA_BEST)
         isa = mz_attn_isa_best();
+    if (a->n_rows == 1 && a->n_kv <= MZ_ATTN_CHUNK)
+        return false;
     for (unsigned i = 0; i < sizeof(wins) / sizeof(wins[0]); i++) {
         if (wins[i].isa == isa && a->n_rows <= wins[i].rows_max)
             return true;
