@@ -259,7 +259,7 @@ void mz_core_status(struct mz_core *core, struct mz_core_status *ret);
 /* What is known without asking the kernel: for those who look once a second and more often. */
 struct mz_core_brief {
     uint64_t total_bytes, remaining_bytes, floor_bytes, limit_bytes;
-    uint64_t dirty_bytes; /* resident without a copy */
+    uint64_t dirty_bytes; /* in memory, and would have to be written to leave it */
     uint64_t last_use_ns; /* as above */
     bool computing, restoring;
 };

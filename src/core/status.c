@@ -164,7 +164,8 @@ static uint64_t dirty_bytes(const struct mz_core *core)
         for (uint32_t i = 0; i < region->n; i++)
             for (uint32_t u = 0; u < region->tensors[i]->n; u++) {
                 const struct mz_unit *unit = &region->tensors[i]->units[u];
-                bytes += mz_unit_holds_memory(unit) && !(unit->state == MZ_RESIDENT && unit->copies) ? mz_unit_bytes(unit) : 0;
+                bool clean = unit->state == MZ_RESIDENT && mz_unit_is_clean(unit);
+                bytes += mz_unit_holds_memory(unit) && !clean ? mz_unit_bytes(unit) : 0;
             }
     return bytes;
 }

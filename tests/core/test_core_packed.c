@@ -141,16 +141,26 @@ static void failing_reads(void **state)
     model_free(&model);
 }
 
+static uint64_t dirty_bytes(struct model *model)
+{
+    struct mz_core_brief brief;
+
+    mz_core_brief(model->core, &brief);
+    return brief.dirty_bytes;
+}
+
 static void written_ahead(void **state)
 {
     (void)state;
     struct model model;
     uint64_t written = 0;
     packed_model(&model, true);
+    assert_int_equal(dirty_bytes(&model), ALL_WEIGHTS); /* what makes an idle process write ahead */
     assert_int_equal(mz_core_clean(model.core, UINT64_C(3) << 20, &written), 0);
     assert_int_equal(written, UINT64_C(3) << 20);
     assert_int_equal(mz_core_clean(model.core, UINT64_MAX, &written), 0);
     assert_int_equal(written, ALL_WEIGHTS - (UINT64_C(3) << 20));
+    assert_int_equal(dirty_bytes(&model), 0);
     mz_fault_plan(MZ_FAULT_WRITE, 1, EIO, true);
     evict_all(&model);
     assert_int_equal(mz_fault_count(), 0);
