@@ -17,8 +17,6 @@
 #include "os/log.h"
 #include "os/maps.h"
 
-#define PAGE 4096
-
 static void *mz_buffer_get_base(ggml_backend_buffer_t buffer);
 
 atomic_uint mz_buffers_broken;
@@ -130,9 +128,9 @@ static bool find_origin(const void *data, uint64_t bytes, struct mz_mapping *map
  * tensor must not have views yet: at its first set_tensor it has none. */
 static void fit_to_file(struct mz_record *record, struct ggml_tensor *tensor, const struct mz_origin *origin)
 {
-    uint64_t shift = origin->offset % PAGE;
+    uint64_t shift = origin->offset % MZ_PAGE_BYTES;
 
-    if (shift == 0 || record->form || mz_record_alloc_bytes(tensor) < record->bytes + PAGE ||
+    if (shift == 0 || record->form || mz_record_alloc_bytes(tensor) < record->bytes + MZ_PAGE_BYTES ||
         mz_tensor_shift(record->handle, shift))
         return;
     record->offset += shift;
@@ -146,7 +144,7 @@ static int load(struct mz_buffer *buffer, struct mz_record *record, struct ggml_
     struct mz_origin origin;
     bool known = mapping && find_origin(data, record->bytes, mapping, &origin);
 
-    if (known && record->bytes >= PAGE)
+    if (known && record->bytes >= MZ_PAGE_BYTES)
         fit_to_file(record, tensor, &origin);
     if (record->form)
         mz_form_place(record->form, buffer->base + record->offset);
@@ -364,7 +362,7 @@ static ggml_backend_buffer_t mz_buffer_type_alloc_buffer(ggml_backend_buffer_typ
 
     if (!buffer)
         return NULL;
-    int err = mz_region_create(core, (size + PAGE - 1) / PAGE * PAGE, MZ_KIND_OTHER, &buffer->region);
+    int err = mz_region_create(core, mz_round_up(size, MZ_PAGE_BYTES), MZ_KIND_OTHER, &buffer->region);
     if (err) {
         mz_log(MZ_LOG_ERROR, "cannot reserve a buffer of %zu bytes: %s", size, mz_log_errno(err));
         free(buffer);

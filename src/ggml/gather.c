@@ -7,13 +7,7 @@
  * moved. Locks: buffer->lock. */
 #include "ggml/glue.h"
 
-#define PAGE 4096
 #define LINE 64 /* alignment of small ones, which need no pages of their own */
-
-static uint64_t round_up(uint64_t value, uint64_t step)
-{
-    return (value + step - 1) / step * step;
-}
 
 static bool is_small(const struct mz_record *record)
 {
@@ -28,7 +22,7 @@ static bool may_move(const struct mz_buffer *buffer)
 
     for (uint32_t i = 0; i < buffer->n; i++) {
         const struct mz_record *record = buffer->records[i];
-        if (record->viewed || record->offset < end || record->alloc_bytes % PAGE)
+        if (record->viewed || record->offset < end || record->alloc_bytes % MZ_PAGE_BYTES)
             return false;
         end = record->offset + record->alloc_bytes;
     }
@@ -54,8 +48,8 @@ void mz_buffer_gather(struct mz_buffer *buffer)
             if (is_small(record) != (small != 0))
                 continue;
             move(buffer, record, at);
-            at += small ? round_up(record->bytes, LINE) : record->alloc_bytes;
+            at += small ? mz_round_up(record->bytes, LINE) : record->alloc_bytes;
         }
-        at = round_up(at, PAGE);
+        at = mz_round_up(at, MZ_PAGE_BYTES);
     }
 }

@@ -22,6 +22,14 @@
 
 #define MZ_DEVICE_NAME "MZ0"
 
+/* Pages of 4 KiB: leaves are padded to whole ones, so that each starts on a page of its own. */
+#define MZ_PAGE_BYTES 4096
+
+static inline uint64_t mz_round_up(uint64_t value, uint64_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
 /* ------------------------------------------------------------------------------------------------- process.c
  */
 

@@ -7,8 +7,6 @@
 #include "ggml/glue.h"
 #include "os/fault.h"
 
-/* Pages of 4 KiB: leaves are padded to whole ones, so that each starts on a page of its own. */
-#define PAGE      4096
 #define HUGE_PAGE (UINT64_C(2) << 20)
 
 /* Units of packed weights and of experts have about this size, like core's own. */
@@ -16,11 +14,6 @@
 
 /* Tokens of a KV chunk are a multiple of this: llama.cpp pads what it reads of the cache to it. */
 #define CHUNK_TOKENS 256
-
-static uint64_t round_up(uint64_t value, uint64_t step)
-{
-    return (value + step - 1) / step * step;
-}
 
 /* "cache_k_l7", with a tag in some models: "cache_swa_k_l7". Recurrent state is called cache_r_l7 and
  * cache_s_l7. */
@@ -80,7 +73,7 @@ static uint64_t page_multiple(uint64_t step, uint64_t wish)
 {
     uint64_t cut = step;
 
-    while (cut % PAGE)
+    while (cut % MZ_PAGE_BYTES)
         cut += step;
     return cut < wish ? wish / cut * cut : cut;
 }
@@ -89,10 +82,10 @@ static uint64_t cut_of_weight(const struct mz_record *record)
 {
     if (record->form) {
         uint64_t group = mz_form_group_bytes(record->form);
-        return group >= record->bytes ? round_up(record->bytes, PAGE) : page_multiple(group, UNIT_BYTES);
+        return group >= record->bytes ? mz_round_up(record->bytes, MZ_PAGE_BYTES) : page_multiple(group, UNIT_BYTES);
     }
     /* Experts, each in units of its own. */
-    if (record->planes > 1 && record->plane_bytes % PAGE == 0)
+    if (record->planes > 1 && record->plane_bytes % MZ_PAGE_BYTES == 0)
         return record->plane_bytes <= UNIT_BYTES ? page_multiple(record->plane_bytes, 0) : 0;
     return 0;
 }
@@ -139,7 +132,7 @@ size_t mz_record_alloc_bytes(const struct ggml_tensor *tensor)
     if (tensor->op != GGML_OP_NONE || tensor->view_src || bytes == 0)
         return bytes;
     if (is_cache(tensor))
-        return round_up(bytes, bytes < HUGE_PAGE ? PAGE : HUGE_PAGE);
+        return mz_round_up(bytes, bytes < HUGE_PAGE ? MZ_PAGE_BYTES : HUGE_PAGE);
     bool moves = bytes >= MZ_RECORD_SMALL_BYTES && !(tensor->flags & GGML_TENSOR_FLAG_INPUT);
-    return round_up(bytes, PAGE) + (moves ? PAGE : 0);
+    return mz_round_up(bytes, MZ_PAGE_BYTES) + (moves ? MZ_PAGE_BYTES : 0);
 }

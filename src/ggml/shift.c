@@ -7,8 +7,6 @@
 #include "ggml/glue.h"
 
 /* A cache that starts on a page is cut into whole tokens (record.c): no token lies in two units. */
-#define PAGE 4096
-
 bool mz_shift_applies(const struct ggml_tensor *node)
 {
     const struct ggml_tensor *src = node->src[0], *by = node->src[1];
@@ -17,7 +15,7 @@ bool mz_shift_applies(const struct ggml_tensor *node)
     return record && record->handle && record->kind == MZ_KIND_KV && src && by && node->data == src->data &&
            ggml_are_same_shape(node, src) && ggml_are_same_stride(node, src) && node->ne[3] == 1 &&
            by->type == GGML_TYPE_I32 && by->ne[0] == node->ne[2] && by->ne[1] == 1 &&
-           node->nb[2] == record->row_bytes && record->offset % PAGE == 0;
+           node->nb[2] == record->row_bytes && record->offset % MZ_PAGE_BYTES == 0;
 }
 
 /* Whether any unit that the token's row lies in was ever written. */
