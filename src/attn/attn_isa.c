@@ -102,21 +102,19 @@ const struct mz_attn_kernel *mz_attn_kernel_get(enum mz_attn_isa isa)
  */
 static const struct {
     enum mz_attn_isa isa;
-    uint32_t rows_max; /* up to so many query rows */
+    uint32_t one_row_above; /* a single query row from more cached tokens than this; several always */
 } wins[] = {
-    {MZ_ATTN_ISA_AVX512, UINT32_MAX},
-    {MZ_ATTN_ISA_AVX2, UINT32_MAX},
+    {MZ_ATTN_ISA_AVX512, MZ_ATTN_CHUNK},
+    {MZ_ATTN_ISA_AVX2, MZ_ATTN_CHUNK}, /* as for AVX-512 */
 };
 
 bool mz_attn_wins(const struct mz_attn *a, enum mz_attn_isa isa)
 {
     if (isa == MZ_ATTN_ISA_BEST)
         isa = mz_attn_isa_best();
-    if (a->n_rows == 1 && a->n_kv <= MZ_ATTN_CHUNK)
-        return false;
     for (unsigned i = 0; i < sizeof(wins) / sizeof(wins[0]); i++) {
-        if (wins[i].isa == isa && a->n_rows <= wins[i].rows_max)
-            return true;
+        if (wins[i].isa == isa)
+            return a->n_rows != 1 || a->n_kv > wins[i].one_row_above;
     }
     return false;
 }
