@@ -8,33 +8,32 @@
 #include "core/evict.h"
 #include "os/fault.h"
 
+/* The array with room for `bytes`; as it was, with *err, when there is no memory. */
+static void *grown(void *array, size_t bytes, int *err)
+{
+    void *larger = mz_realloc(array, bytes);
+
+    if (!larger)
+        *err = -ENOMEM;
+    return larger ? larger : array;
+}
+
 int mz_evict_reserve(struct mz_core *core)
 {
     if (core->n_units <= core->plan_room && core->plan_units)
         return 0;
     uint32_t room = core->n_units + core->n_units / 2 + 64;
-    struct mz_plan_unit *units = mz_realloc(core->plan_units, room * sizeof(*units));
-    if (units)
-        core->plan_units = units;
-    struct mz_plan_step *steps = mz_realloc(core->plan_steps, room * sizeof(*steps));
-    if (steps)
-        core->plan_steps = steps;
-    struct mz_unit **from = mz_realloc(core->plan_from, room * sizeof(*from));
-    if (from)
-        core->plan_from = from;
-    struct mz_unit **out = mz_realloc(core->plan_out, room * sizeof(*out));
-    if (out)
-        core->plan_out = out;
-    struct mz_unit **sequence = mz_realloc(core->sequence, room * sizeof(*sequence));
-    if (sequence)
-        core->sequence = sequence;
-    struct mz_unit **pass = mz_realloc(core->pass, room * sizeof(*pass));
-    if (pass)
-        core->pass = pass;
-    if (!units || !steps || !from || !out || !sequence || !pass)
-        return -ENOMEM;
-    core->plan_room = room;
-    return 0;
+    int err = 0;
+
+    core->plan_units = grown(core->plan_units, room * sizeof(*core->plan_units), &err);
+    core->plan_steps = grown(core->plan_steps, room * sizeof(*core->plan_steps), &err);
+    core->plan_from = grown(core->plan_from, room * sizeof(*core->plan_from), &err);
+    core->plan_out = grown(core->plan_out, room * sizeof(*core->plan_out), &err);
+    core->sequence = grown(core->sequence, room * sizeof(*core->sequence), &err);
+    core->pass = grown(core->pass, room * sizeof(*core->pass), &err);
+    if (!err)
+        core->plan_room = room;
+    return err;
 }
 
 uint64_t mz_evict_net_freed(const struct mz_eviction *eviction)

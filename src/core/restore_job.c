@@ -196,10 +196,10 @@ static void unit_finish(struct mz_core *core, struct mz_job *job, struct mz_unit
         err = mz_unit_verify_packed(unit);
     else if (!err)
         err = mz_unit_verify(unit, mz_unit_address(unit));
-    if (err)
+    if (err) {
         drop_packed(unit);
-    if (err)
         err = unit_again(core, job, unit);
+    }
     if (err)
         unit_lost(unit, err);
     else
