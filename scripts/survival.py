@@ -126,7 +126,8 @@ class Play:
                             hog_killed=0, ttft_ms=[])
 
     def start_server(self):
-        """A server that has answered the question."""
+        """A server that has answered the question, and again with it in its cache, as in the rounds. Returns the second answer: the
+        first one computes all tokens together, rounds differently for that, and may differ where two words are about as likely."""
         options = CONFIGS[self.args.config]
         self.server = house.Server(self.args.model, "--cache-ram", "0", plugin=options is not None, run_options=options or (),
                                    env={"MZ_PRESSURE": "on", "MZ_CONTROL": "on"}, context=self.args.context)
@@ -135,7 +136,7 @@ class Play:
         self.machine.watched["server"] = self.server.pid
         if not self.first:
             self.prompt = question(self.server, self.args.tokens)
-        return self.ask()
+        return self.ask() and self.ask()
 
     def ask(self):
         """The answer, or None when the server did not live to give it."""

@@ -1,10 +1,12 @@
 """Shared by the end-to-end tests: the real programs with the plugin, started by scripts/server.py.
 
-Servers are started once per set of options and module, since loading is most of a test's time; a test gets one whose memory is
-all back and whose cache is empty."""
+Servers are started once per set of options and module, since loading is most of a test's time. A test gets one whose memory is
+all back and that has no limit; what its cache holds is whatever the tests before have asked."""
 
 import pathlib
+import shutil
 import sys
+import tempfile
 
 import pytest
 
@@ -36,11 +38,23 @@ def start():
             server = house.Server(model_path(model), *MODEL_OPTIONS.get(model, []), *args, **options)
             server.start()
             running[key] = server
+        elif running[key].plugin:
+            running[key].mzcache("limit", "off")
+            running[key].mzcache("restore", "--wait")
         return running[key]
 
     yield get
     for server in running.values():
         server.stop()
+
+
+@pytest.fixture
+def disk_path():
+    """A folder on a disk: pytest's own lies in /tmp, which may be in memory, where a swap file is refused and every file is page
+    cache."""
+    folder = tempfile.mkdtemp(prefix="test-", dir=house.CACHE)
+    yield pathlib.Path(folder)
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

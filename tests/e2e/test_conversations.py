@@ -100,6 +100,16 @@ def test_a_sleeping_server_wakes_up(document):
         assert "sleeping state" in server.log()
 
 
+def assert_nearly_equal(one, other):
+    """Of two answers to the same prompt. Their cells lie at different places and are added up in another order, which products
+    with quantised weights make a difference of 0.05 of."""
+    for a, b in zip(one, other, strict=True):
+        token, logprob = a[0]
+        assert abs(logprob - dict(b).get(token, -100)) < 0.3, (one, other)
+        if token != b[0][0]:
+            break       # two were about as likely; from here on the texts differ
+
+
 @pytest.mark.trap
 @BOTH_KINDS
 def test_one_prompt_two_answers(document, unified):
@@ -110,14 +120,15 @@ def test_one_prompt_two_answers(document, unified):
         prompt = document[:700]
         talk.ask(server, prompt, 4, id_slot=0)
         disturb(server)
-        both = server.post("/completion", prompt=prompt, n_predict=10, temperature=0, n_cmpl=2, ignore_eos=True)
+        both = server.post("/completion", prompt=prompt, n_predict=10, temperature=0, n_cmpl=2, ignore_eos=True, n_probs=4)
         kv.append(server.status()["kinds"]["kv"])
         disturb(server)
         again = talk.see(server, prompt, id_slot=0)
-        return sorted(answer["content"] for answer in both), again
+        return sorted(talk.probabilities(answer) for answer in both), again
 
-    contents, _ = talk.assert_undisturbed(script, MODEL, "-np", "2", unified)
-    assert len(contents) == 2 and contents[0] == contents[1]
+    answers, _ = talk.assert_undisturbed(script, MODEL, "-np", "2", unified)
+    assert len(answers) == 2
+    assert_nearly_equal(*answers)
     for state in kv:      # a copy does not make unwritten cells exist
         assert state["total_bytes"] < state["empty_bytes"] / 2
 

@@ -9,7 +9,6 @@ import pathlib
 import pty
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -18,6 +17,7 @@ import textwrap
 
 import pytest
 import server as house
+import talk
 from conftest import model_path
 
 MODEL = "smollm2-135m"
@@ -161,17 +161,8 @@ class Reader:
 
 
 @pytest.fixture
-def folder():
-    # Not in /tmp, which may lie in memory: the profile is measured there.
-    path = house.CACHE / f"guide-{os.getpid()}"
-    path.mkdir(parents=True, exist_ok=True)
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture
-def reader(folder):
-    reader = Reader(folder)
+def reader(disk_path):
+    reader = Reader(disk_path)
     yield reader
     reader.close()
     if reader.follower and reader.follower.poll() is None:
@@ -223,10 +214,11 @@ def test_python_example(python):
         import subprocess
         def answer():
             return llm("Once upon a time", max_tokens=12, temperature=0)["choices"][0]["text"]
-        first = answer()
+        answer()
+        warm = answer()      # the prompt is kept from here on
         done = subprocess.run(["mzcache", "evict", "--json", "100%"], text=True, capture_output=True)
         print(done.stdout, done.stderr, flush=True)
-        assert answer() == first and first
+        assert answer() == warm and warm
         """)
     (python.folder / "program.py").write_text(program)
     said = python.run("mzcache run -- python3 program.py")
@@ -316,21 +308,22 @@ def chat(questions, folder):
     return done.stdout
 
 
-def test_chat_hides_and_comes_back(folder):
+def test_chat_hides_and_comes_back(disk_path):
     first, second = "What is the capital of France?", "And of Italy?"
-    plain = chat([first, second, "/quit"], folder)
-    hidden = chat([first, "/hide", "/status", "/show", second, "/quit"], folder)
+    plain = chat([first, second, "/quit"], disk_path)
+    hidden = chat([first, "/hide", "/status", "/show", second, "/quit"], disk_path)
     assert "MiB back" in hidden
     answers = [line for line in hidden.splitlines() if not line.startswith("> [")]
     assert answers == plain.splitlines()
 
 
-def test_packed_model_answers_the_same(start, folder):
-    packed = folder / "packed.gguf"
-    plain = start(MODEL)
-    plain.mzcache("pack", model_path(MODEL), packed)
-    expected = plain.complete("Once upon a time", n_predict=16, temperature=0)["tokens"]
+def test_packed_model_answers_the_same(disk_path):
+    packed = disk_path / "packed.gguf"
+    prompt = "Once upon a time"
+    with house.Server(model_path(MODEL)) as plain:
+        plain.mzcache("pack", model_path(MODEL), packed)
+        cold, warm = talk.see(plain, prompt), talk.see(plain, prompt)
     with house.Server(packed) as server:
-        assert server.complete("Once upon a time", n_predict=16, temperature=0)["tokens"] == expected
+        assert talk.see(server, prompt) == cold
         server.evict("100%")
-        assert server.complete("Once upon a time", n_predict=16, temperature=0)["tokens"] == expected
+        assert talk.see(server, prompt) == warm

@@ -94,8 +94,8 @@ def test_the_swap_folder_is_full(document, memory_disk):
 # --- the model file ---
 
 @pytest.fixture
-def own_model(tmp_path):
-    path = tmp_path / "own.gguf"
+def own_model(disk_path):
+    path = disk_path / "own.gguf"
     shutil.copy(model_path(MODEL), path)
     return path
 
@@ -143,11 +143,11 @@ def test_the_model_file_is_replaced(document, own_model):
 
 # --- the process ---
 
-def test_killed_in_the_middle(document, tmp_path):
+def test_killed_in_the_middle(document, disk_path):
     """Nothing is left in the swap folder, not even while the process lives; the next one starts clean, in the same folders."""
-    swap = tmp_path / "swap"
+    swap = disk_path / "swap"
     swap.mkdir()
-    runtime = tmp_path / "run"
+    runtime = disk_path / "run"
     runtime.mkdir(mode=0o700)
     options = dict(run_options=("--swap-folder", swap), context=1024)
     answers = []

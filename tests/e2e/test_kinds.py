@@ -153,14 +153,14 @@ def test_two_servers_on_one_model(document):
     """Each has its own memory: one is evicted, the other does not notice."""
     with house.Server(model_path(REAL), context=1024) as first:
         with house.Server(model_path(REAL), context=1024, env={"MZ_RUNTIME_DIR": first.runtime}) as second:
-            calm = [talk.ask(server, document[:600])["tokens"] for server in (first, second)]
+            calm = [talk.see_warm(server, document[:600]) for server in (first, second)]
             rows = first.mzcache("ps").stdout
             assert str(first.pid) in rows and str(second.pid) in rows
             held = talk.held(second.pid)
             first.mzcache("evict", "100%", "--pid", first.pid)
             assert talk.held(first.pid) < 8 * house.MIB
             assert talk.held(second.pid) == held
-            assert [talk.ask(server, document[:600])["tokens"] for server in (first, second)] == calm
+            assert [talk.see(server, document[:600]) for server in (first, second)] == calm
             # Without a process named: all that is asked for, the longest idle one first.
             report = first.mzcache("evict", "10MiB").stdout
             assert str(first.pid) in report and talk.held(second.pid) == held
@@ -170,11 +170,11 @@ def test_lora_is_set_while_running(document):
     """An adapter loaded on the device is counted as other memory, and goes and comes with the rest."""
     with house.Server(model_path(REAL), "--lora", model_path("smollm2-135m-lora"), context=1024) as server:
         assert server.status()["kinds"]["other"]["total_bytes"] > 0
-        with_it = talk.see(server, document[:300])
+        with_it = talk.see_warm(server, document[:300])
         server.evict("100%")
         server.request("POST", "/lora-adapters", [{"id": 0, "scale": 0.0}])
         without = talk.see(server, document[:300])
         server.evict("100%")
         server.request("POST", "/lora-adapters", [{"id": 0, "scale": 1.0}])
         again = talk.see(server, document[:300])
-    assert with_it["tokens"] == again["tokens"] and with_it["probabilities"] != without["probabilities"]
+    assert again == with_it and without["probabilities"] != with_it["probabilities"]

@@ -43,7 +43,7 @@ class Peak:
 def test_a_limit_holds_while_generating(start, document):
     """A model larger than its limit goes on, layer by layer, with the same answer."""
     server = start(MODEL)
-    calm = talk.see(server, document[:800])
+    calm = talk.see(server, document[:800], cache_prompt=False)
     limit = server.mzcache("limit", "60%", "--json")["limit_bytes"]
     assert limit < 0.61 * server.status()["total_bytes"]
     assert talk.held(server.pid) <= limit
@@ -52,7 +52,7 @@ def test_a_limit_holds_while_generating(start, document):
         answer = talk.see(server, document[:800], cache_prompt=False)
     assert peak.samples > 20
     assert peak.bytes <= limit + HEAP
-    assert answer["tokens"] == calm["tokens"] and answer["probabilities"] == calm["probabilities"]
+    assert answer == calm
     status = server.status()
     assert status["ledger_bytes"] <= limit and status["limit_bytes"] == limit
     server.mzcache("limit", "off")
@@ -63,14 +63,14 @@ def test_a_limit_holds_while_generating(start, document):
 def test_a_limit_below_the_floor_is_refused(start, document):
     """The answer names the floor; a limit just above it works."""
     server = start(MODEL)
-    calm = talk.ask(server, document[:400], 4)["tokens"]
+    calm = talk.warm_up(server, document[:400], 4)
     refused = server.mzcache("limit", "1MiB", check=False)
     assert refused.returncode == 4
     assert "computing needs at least" in refused.stderr and "MiB" in refused.stderr, refused.stderr
     assert server.status()["limit_bytes"] == 0
     floor = float(refused.stderr.split(":")[-1].split()[0])
     server.mzcache("limit", f"{int(floor) + 4}MiB")
-    assert talk.ask(server, document[:400], 4)["tokens"] == calm
+    talk.assert_same(talk.ask(server, document[:400], 4), calm)
     assert server.status()["ledger_bytes"] <= (int(floor) + 4) * house.MIB
     server.mzcache("limit", "off")
 
@@ -132,9 +132,9 @@ def test_what_is_evicted_is_what_was_asked_for(start, document):
         assert abs(fell - report["freed_bytes"]) <= house.MIB
 
 
-def test_the_page_cache_of_loading_is_given_back(tmp_path):
+def test_the_page_cache_of_loading_is_given_back(disk_path):
     """What was copied to the device stays in no page cache; only what the processor reads from the file itself does."""
-    path = tmp_path / "model.gguf"
+    path = disk_path / "model.gguf"
     shutil.copy(model_path(MODEL), path)
     os.sync()
     with open(path, "rb") as file:
@@ -255,15 +255,14 @@ def test_restoring_never_kills(group, document):
     server = house.Server(model_path(MODEL), context=2048)
     try:
         start_in(group, server)
-        calm = talk.ask(server, document[:300], 4)["tokens"]
+        calm = talk.warm_up(server, document[:300], 4)
         server.evict("100%")
         with Hog(group) as hog:
             hog.hold(limit - (group.usage() >> 20) - 110)
-            answer = talk.ask(server, document[:300], 4)
-            assert answer["tokens"] == calm
+            talk.assert_same(talk.ask(server, document[:300], 4), calm)
             assert group.kills() == 0 and server.process.poll() is None
         server.mzcache("restore", "--wait")
-        assert talk.ask(server, document[:300], 4)["tokens"] == calm
+        talk.assert_same(talk.ask(server, document[:300], 4), calm)
         assert server.status()["remaining_percent"] > 99
         assert group.kills() == 0
     finally:

@@ -28,12 +28,11 @@ def remaining(server):
 def test_idle_time_steps_down(document):
     """A quarter after each two seconds without use; the next question is answered as before."""
     with house.Server(model_path(MODEL), run_options=("--idle", "2s:25%", "--hold", "0s"), env=WATCHED) as server:
-        calm = talk.see(server, document[:300])
+        calm = talk.see_warm(server, document[:300])
         house.wait_for(lambda: remaining(server) < 80, 120, "the first step")
         house.wait_for(lambda: remaining(server) < 30, 120, "further steps")
         assert len(events(server, "evict")) >= 2
-        again = talk.see(server, document[:300])
-        assert again["tokens"] == calm["tokens"] and again["cached"] > 50
+        assert talk.see(server, document[:300]) == calm and calm["cached"] > 50
 
 
 def test_idle_time_respects_the_floor(document):
@@ -67,7 +66,7 @@ def test_the_systems_protocol(document, tmp_path, kind):
 def test_levels_of_a_host_application(document):
     """20: hidden, copies are written and nothing leaves; 40: in the background, all leaves."""
     with house.Server(model_path(MODEL), run_options=("--hold", "0s"), env=WATCHED) as server:
-        calm = talk.see(server, document[:300])
+        calm = talk.see_warm(server, document[:300])
         client = Client(server)
         client.line()
         assert not client.ask(cmd="trim", level=3)["ok"]
@@ -80,7 +79,7 @@ def test_levels_of_a_host_application(document):
         assert client.ask(cmd="trim", level=40)["ok"]
         client.close()
         house.wait_for(lambda: remaining(server) < 10, 120, "all is evicted")
-        assert talk.see(server, document[:300])["tokens"] == calm["tokens"]
+        assert talk.see(server, document[:300]) == calm
 
 
 @pytest.mark.parametrize("seconds", [60, pytest.param(600, marks=pytest.mark.long)])
@@ -126,7 +125,7 @@ def test_the_server_alone_is_killed(tmp_path):
 def test_a_thousand_cycles(document):
     """Memory, descriptors, threads and mappings do not drift."""
     with house.Server(model_path(MODEL)) as server:
-        calm = talk.ask(server, document[:300], 4)["tokens"]
+        calm = talk.warm_up(server, document[:300], 4)
 
         def sizes():
             proc = f"/proc/{server.pid}"
@@ -135,7 +134,7 @@ def test_a_thousand_cycles(document):
 
         for cycle in range(1000):
             server.evict("100%")
-            assert talk.ask(server, document[:300], 4)["tokens"] == calm
+            talk.assert_same(talk.ask(server, document[:300], 4), calm)
             if cycle == 50:
                 early = sizes()
         late = sizes()
