@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "fake_engine.h"
+#include "fake_profile.h"
 
 /* Bytes of weights: position mixed with the tensor's number. */
 static uint8_t weight_byte(uint32_t number, uint64_t i)
@@ -57,21 +58,25 @@ static void fill_weight(uint8_t *to, uint32_t number)
     memcpy(to, right_weight(number), MODEL_WEIGHT_BYTES);
 }
 
-/* One file for all models of the process: direct reads of a new one would wait each time until it is on disk. */
+/* For all models of the process: one file, since direct reads of a new one would wait each time until it is on disk, and a machine
+ * on which both paths are worth their while. */
 static char shared_file[] = "/var/tmp/mz-weights-XXXXXX";
+static struct fake_profile shared_profile;
 
-static void remove_shared_file(void)
+static void remove_shared(void)
 {
     unlink(shared_file);
+    fake_profile_remove(&shared_profile);
 }
 
-static void make_shared_file(void)
+static void make_shared(void)
 {
     int fd = mkstemp(shared_file);
     FILE *file = fd >= 0 ? fdopen(fd, "wb") : NULL;
 
     assert_non_null(file);
-    assert_int_equal(atexit(remove_shared_file), 0);
+    assert_int_equal(atexit(remove_shared), 0);
+    assert_int_equal(fake_profile_make(&shared_profile, 1, 4), 0);
     assert_int_equal(fwrite(right_weight(0), MODEL_WEIGHT_BYTES, 2 * MODEL_LAYERS, file), 2 * MODEL_LAYERS);
     assert_int_equal(fclose(file), 0);
 }
@@ -80,7 +85,7 @@ static void make_file(struct model *model)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    assert_int_equal(pthread_once(&once, make_shared_file), 0);
+    assert_int_equal(pthread_once(&once, make_shared), 0);
     assert_int_equal(link(shared_file, model->file), 0);
 }
 

@@ -15,10 +15,8 @@
 #include <jansson.h>
 
 #include "codec/codec.h"
-#include "core/profile.h"
-#include "core/profile_measure.h"
+#include "fake_profile.h"
 #include "harness.h"
-#include "os/folder.h"
 
 #define PROMPT     512 /* whole chunks: what is partly written gains nothing by the codec */
 #define CACHE_MAX  256u
@@ -52,7 +50,7 @@ struct test {
     double read_gbps, decode_gbps;
     int cycles;
     bool seen[STAGES];
-    char root[32], folder[64], profile[256]; /* what give_profile() makes */
+    struct fake_profile profile; /* and the swap file's folder */
 };
 
 static void die(const char *what)
@@ -67,34 +65,6 @@ static void must(int err, const char *what)
         printf("failed: %s gave %d\n", what, err);
         exit(1);
     }
-}
-
-/* ---- speeds */
-
-/* In a cache folder of its own, so that this machine's profile is left alone. */
-static void give_profile(struct test *test)
-{
-    struct mz_profile profile;
-    unsigned q8 = mz_codec_find("q8")->id;
-
-    if (!mkdtemp(test->root) || setenv("XDG_CACHE_HOME", test->root, 1))
-        die("no folder");
-    must(mz_folder_cache(test->folder, sizeof(test->folder)), "the cache folder");
-    must(mz_folder_make(test->folder), test->folder);
-    mz_profile_guess(&profile, 2);
-    must(mz_profile_measure_device(test->folder, false, profile.device, sizeof(profile.device)),
-         "the device");
-    must(mz_profile_path(profile.device, test->profile, sizeof(test->profile)), "the profile's path");
-    profile.read_gbps = test->read_gbps;
-    profile.decode_gbps[q8] = test->decode_gbps;
-    profile.when = 1;
-    must(mz_profile_save(&profile), "the profile");
-}
-
-static void remove_profile(const struct test *test)
-{
-    if (unlink(test->profile) || rmdir(test->folder) || rmdir(test->root))
-        printf("%s is left behind\n", test->root);
 }
 
 /* ---- the cache's tensors */
@@ -310,8 +280,7 @@ static bool entered(const struct test *test, const char *name)
 
 int main(int argc, char **argv)
 {
-    struct test test = {.root = "/tmp/mz-lossy-XXXXXX",
-                        .world = {.threads = 2, .mmap = true},
+    struct test test = {.world = {.threads = 2, .mmap = true},
                         .rule = "exact",
                         .read_gbps = 1,
                         .decode_gbps = 10,
@@ -330,7 +299,7 @@ int main(int argc, char **argv)
         printf("skip: there is no %s\n", test.world.model_path);
         return 77;
     }
-    give_profile(&test);
+    must(fake_profile_make(&test.profile, test.read_gbps, test.decode_gbps), "the profile");
     must(world_open(&test.world, argv[1]), "the plugin");
     *(void **)&test.dump =
         ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(test.world.devices[0]), "mz_dump");
@@ -346,7 +315,7 @@ int main(int argc, char **argv)
         }
     }
     world_close(&test.world);
-    remove_profile(&test);
+    fake_profile_remove(&test.profile);
     if (!missing)
         printf("ok\n");
     return missing > 0;
