@@ -117,7 +117,8 @@ static void test_short_and_interrupted_reads(void **state)
     mz_fault_plan(MZ_FAULT_READ, 2, EAGAIN, false);
     check_reads();
     mz_fault_plan(MZ_FAULT_READ, 1, EINVAL, false); /* direct I/O that is stricter than it said */
-    check_read(0, 0, 65536);
+    if (file.direct_fd >= 0)
+        check_read(0, 0, 65536);
     mz_fault_plan(MZ_FAULT_READ, 1, EINTR, true); /* ends all the same */
     assert_int_equal(mz_file_read(&file, memory, 4096, 0), -EINTR);
 }
