@@ -7,7 +7,7 @@ set -euo pipefail
 port=$1
 cd /test
 
-export XDG_RUNTIME_DIR=/test/runtime XDG_CACHE_HOME=/test/cache
+export XDG_RUNTIME_DIR=/test/runtime XDG_CACHE_HOME=/test/cache OMP_WAIT_POLICY=passive     # who spins gets nowhere on a busy machine
 mkdir -m 0700 "$XDG_RUNTIME_DIR"
 
 say() { printf '==> %s\n' "$*"; }
@@ -57,7 +57,7 @@ say "doctor"
 mzcache doctor llama-server || fail "something is bad here"
 
 ask() {
-    curl -sS --max-time 120 "http://127.0.0.1:$port/completion" -H 'Content-Type: application/json' -d '{
+    curl -sS --max-time 600 "http://127.0.0.1:$port/completion" -H 'Content-Type: application/json' -d '{
         "prompt": "The lighthouse keeper wrote in his book that", "n_predict": 16, "temperature": 0, "return_tokens": true}' |
         grep -o '"tokens":\[[0-9,]*\]'
 }
