@@ -43,6 +43,8 @@ static int fake_reserve(struct mz_engine *engine, uint64_t bytes, bool persisten
         free(memory);
         return err;
     }
+    /* Where huge pages are for all, the first byte would bring 2 MiB. */
+    (void)madvise(memory->base, memory->bytes, MADV_NOHUGEPAGE);
     *ret = memory;
     return 0;
 }
