@@ -63,9 +63,18 @@ void mz_profile_guess(struct mz_profile *ret, uint32_t workers)
     memcpy(ret->device, "unknown", sizeof "unknown");
 }
 
+bool mz_profile_decodes(uint32_t worker)
+{
+    return worker % 2 == 1;
+}
+
 uint32_t mz_profile_decoders(uint32_t workers)
 {
-    return workers > 1 ? workers / 2 : 1;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < workers; i++)
+        n += mz_profile_decodes(i);
+    return n ? n : 1;
 }
 
 struct figure {

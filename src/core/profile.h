@@ -46,7 +46,10 @@ struct mz_profile {
     uint64_t when;          /* seconds since 1970; 0: never measured, these are guesses */
 };
 
-/* How many of the workers decode while the others read: every second one, as restoring has it (restore_work.c). */
+/* Whether this worker, counted from 0, decodes while others read: every second one does. */
+bool mz_profile_decodes(uint32_t worker);
+
+/* How many of so many workers do; a single one does both. */
 uint32_t mz_profile_decoders(uint32_t workers);
 
 /* Guesses for when nothing can be measured: 1 GB/s reading, 4 GB/s a decoding worker, 1 MiB requests. */

@@ -37,7 +37,7 @@ static enum mz_path first_path(const struct worker *worker)
 {
     bool parallel = worker->core->options.paths == MZ_PATHS_PARALLEL;
 
-    return worker->number % 2 && parallel ? MZ_PATH_STACK : MZ_PATH_STORAGE;
+    return parallel && mz_profile_decodes(worker->number) ? MZ_PATH_STACK : MZ_PATH_STORAGE;
 }
 
 /* Starts one job if there is one, room for it in flight, and memory. Lock held, dropped meanwhile. */

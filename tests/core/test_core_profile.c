@@ -408,6 +408,20 @@ static void test_measuring_fails(void **state)
     assert_int_equal(mz_profile_measure(&plain, &p), -EINVAL);
 }
 
+static void test_every_second_worker_decodes(void **state)
+{
+    (void)state;
+    assert_int_equal(mz_profile_decoders(0), 1);
+    assert_int_equal(mz_profile_decoders(1), 1); /* who reads, too */
+    for (uint32_t workers = 2, decoders = 1; workers <= 16; workers++) {
+        assert_int_equal(mz_profile_decoders(workers), decoders);
+        decoders += mz_profile_decodes(workers);
+    }
+    assert_false(mz_profile_decodes(0));
+    assert_true(mz_profile_decodes(1));
+    assert_false(mz_profile_decodes(2));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_saving_fails),
         cmocka_unit_test(test_measures),
         cmocka_unit_test(test_measuring_fails),
+        cmocka_unit_test(test_every_second_worker_decodes),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
