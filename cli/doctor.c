@@ -67,7 +67,8 @@ static void find(struct doctor *d, enum grade grade, const char *what, const cha
 /* ------------------------------------------------------------------------------------------------- the
  * program */
 
-/* Starts `program --list-devices` with the plugin and reads what it says, both channels, for at most 30 s. */
+/* Starts `program --list-devices` with the plugin and reads what it says, both channels, for at most 30 s. -ENOENT: there
+ * is no such program; -ENOEXEC: it cannot be started; -ENODATA: it says nothing. */
 static int list_devices(const char *program, const char *plugin, char *buf, size_t size)
 {
     int pipe_fds[2];
@@ -83,7 +84,7 @@ static int list_devices(const char *program, const char *plugin, char *buf, size
         (void)setenv("GGML_BACKEND_PATH", plugin, 1);
         (void)setenv("MZ_CONTROL", "off", 1);
         (void)execlp(program, program, "--list-devices", (char *)NULL);
-        _exit(127);
+        _exit(errno == ENOENT ? CLI_NOT_FOUND : CLI_CANNOT_RUN);
     }
     (void)close(pipe_fds[1]);
     while (pid > 0 && used + 1 < size && mz_os_now_ns() < end) {
@@ -98,11 +99,14 @@ static int list_devices(const char *program, const char *plugin, char *buf, size
     (void)close(pipe_fds[0]);
     buf[used] = '\0';
     if (pid < 0)
-        return -errno;
-    int status;
+        return -EAGAIN;
+    int status = 0;
     (void)kill(pid, SIGKILL); /* it is done, or it hangs */
     (void)waitpid(pid, &status, 0);
-    return used ? 0 : -ENOENT;
+    if (used)
+        return 0;
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    return code == CLI_NOT_FOUND ? -ENOENT : code == CLI_CANNOT_RUN ? -ENOEXEC : -ENODATA;
 }
 
 /* The plugin's own word on why it refused, if it gave one. */
@@ -116,13 +120,30 @@ static const char *refusal_in(char *text)
     return line + 9;
 }
 
+/* Why the program's devices are not known. */
+static void find_no_devices(struct doctor *d, const char *program, int err)
+{
+    if (err == -ENOENT && !strchr(program, '/'))
+        find(d, BAD, "program", "name it with its folder, as in mzcache doctor ./llama-server, or add that folder to PATH",
+             "%s is in none of the folders of PATH", program);
+    else if (err == -ENOENT)
+        find(d, BAD, "program", "check the path, and whether what it needs to start is installed", "%s was not found",
+             program);
+    else if (err == -ENODATA)
+        find(d, BAD, "program", "name a llama.cpp program that knows --list-devices, such as llama-server",
+             "%s --list-devices says nothing", program);
+    else
+        find(d, BAD, "program", "it must be a program for this machine that you may run", "%s could not be started",
+             program);
+}
+
 static void check_program(struct doctor *d, const char *program, const char *plugin)
 {
     static char text[65536];
+    int err = list_devices(program, plugin, text, sizeof(text));
 
-    if (list_devices(program, plugin, text, sizeof(text)) < 0) {
-        find(d, BAD, "program", "name a llama.cpp program that knows --list-devices, such as llama-server",
-             "%s could not be started, or says nothing", program);
+    if (err < 0) {
+        find_no_devices(d, program, err);
         return;
     }
     if (strstr(text, "MZ0")) {

@@ -158,6 +158,35 @@ static void doctor(void **state)
     (void)unsetenv("MZ_SWAP_FOLDER");
 }
 
+/* The line on the program, behind its grade. */
+static void expect_program(const char *program, const char *found)
+{
+    mzcache("doctor", program);
+    expect_exit(1);
+    char *line = strstr(last.out, "bad   program");
+    assert_non_null(line);
+    line[strcspn(line, "\n")] = '\0';
+    if (!strstr(line, found))
+        print_error("%s\n", line);
+    assert_non_null(strstr(line, found));
+}
+
+static void doctor_names_the_program(void **state)
+{
+    char plugin[128];
+
+    (void)state;
+    (void)snprintf(plugin, sizeof(plugin), "%s/libggml-mz.so", folder);
+    assert_int_equal(close(open(plugin, O_CREAT | O_WRONLY, 0600)), 0);
+    (void)setenv("MZ_PLUGIN", plugin, 1);
+    expect_program("no-such-server", "no-such-server is in none of the folders of PATH");
+    expect_program("/no/such/server", "/no/such/server was not found");
+    expect_program(folder, "could not be started");
+    expect_program("true", "true --list-devices says nothing");
+    expect_program("echo", "echo does not show the device MZ0");
+    (void)unsetenv("MZ_PLUGIN");
+}
+
 static void profile(void **state)
 {
     (void)state;
@@ -190,8 +219,13 @@ static void full_output(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(help),   cmocka_unit_test(wrong_usage), cmocka_unit_test(without_a_process),
-        cmocka_unit_test(doctor), cmocka_unit_test(profile),     cmocka_unit_test(full_output),
+        cmocka_unit_test(help),
+        cmocka_unit_test(wrong_usage),
+        cmocka_unit_test(without_a_process),
+        cmocka_unit_test(doctor),
+        cmocka_unit_test(doctor_names_the_program),
+        cmocka_unit_test(profile),
+        cmocka_unit_test(full_output),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
