@@ -12,7 +12,6 @@
 #include "control/watch.h"
 #include "core/core.h"
 #include "mzcache.h"
-#include "os/os.h"
 
 #define WHY "mzcache.h"
 
@@ -119,13 +118,6 @@ static struct mz_state_kind to_kind(const struct mz_kind_status *from)
     };
 }
 
-static uint64_t idle_ms(const struct mz_core_status *status)
-{
-    uint64_t now = mz_os_now_ns();
-
-    return status->computing || now < status->last_use_ns ? 0 : (now - status->last_use_ns) / 1000000;
-}
-
 int mz_status(struct mz_state *ret)
 {
     struct mz_core_status status;
@@ -148,7 +140,7 @@ int mz_status(struct mz_state *ret)
         .ledger_bytes = status.ledger_bytes,
         .ledger_peak_bytes = status.ledger_peak_bytes,
         .swap_file_bytes = status.store_file_bytes,
-        .idle_ms = idle_ms(&status),
+        .idle_ms = mz_core_idle_ms(status.last_use_ns, status.computing),
         .computing = status.computing,
         .restoring = status.restoring,
     };

@@ -12,7 +12,6 @@
 #include "control/watch.h"
 #include "core/core.h"
 #include "os/machine.h"
-#include "os/os.h"
 #include "os/text.h"
 
 static void put(json_t *object, const char *key, uint64_t value)
@@ -111,16 +110,11 @@ static void put_use(json_t *object, const struct mz_core_brief *brief)
 {
     double share =
         brief->total_bytes ? (double)brief->remaining_bytes / (double)brief->total_bytes * 100 : 100;
-    uint64_t now = mz_os_now_ns();
-    json_t *idle = json_null();
+    uint64_t idle_ms = mz_core_idle_ms(brief->last_use_ns, brief->computing);
 
-    if (brief->computing)
-        idle = json_integer(0);
-    else if (brief->last_use_ns != 0)
-        idle =
-            json_integer(now > brief->last_use_ns ? (json_int_t)((now - brief->last_use_ns) / 1000000) : 0);
     (void)json_object_set_new(object, "remaining_percent", json_real(share));
-    (void)json_object_set_new(object, "idle_ms", idle);
+    (void)json_object_set_new(object, "idle_ms",
+                              idle_ms == UINT64_MAX ? json_null() : json_integer((json_int_t)idle_ms));
     (void)json_object_set_new(object, "computing", json_boolean(brief->computing));
     (void)json_object_set_new(object, "restoring", json_boolean(brief->restoring));
 }

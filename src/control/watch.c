@@ -138,8 +138,7 @@ static uint64_t peers_idle_longer_bytes(void *user)
     uint64_t sum = 0;
 
     mz_core_brief(watch->core, &brief);
-    uint64_t now = mz_os_now_ns();
-    uint64_t idle_ms = brief.computing || now < brief.last_use_ns ? 0 : (now - brief.last_use_ns) / 1000000;
+    uint64_t idle_ms = mz_core_idle_ms(brief.last_use_ns, brief.computing);
     if (mz_client_list(&pids, &n) < 0)
         return 0;
     for (size_t i = 0; i < n; i++)

@@ -266,6 +266,9 @@ struct mz_core_brief {
 
 void mz_core_brief(struct mz_core *core, struct mz_core_brief *ret);
 
+/* Milliseconds since that last use: 0 while computing, UINT64_MAX when there was none. Pure but for the clock. */
+uint64_t mz_core_idle_ms(uint64_t last_use_ns, bool computing);
+
 /* The profile that plans go by (core/profile.h): as measured or guessed, with what was learned in use. */
 struct mz_profile;
 void mz_core_profile(struct mz_core *core, struct mz_profile *ret);

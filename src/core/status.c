@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/state.h"
+#include "os/os.h"
 
 void mz_core_totals(const struct mz_core *core, uint64_t *ret_total, uint64_t *ret_remaining, uint64_t *ret_floor)
 {
@@ -180,6 +181,17 @@ void mz_core_brief(struct mz_core *core, struct mz_core_brief *ret)
     ret->computing = core->graphs > 0;
     ret->restoring = core->ahead && core->n_evicted > 0;
     pthread_mutex_unlock(&core->lock);
+}
+
+uint64_t mz_core_idle_ms(uint64_t last_use_ns, bool computing)
+{
+    uint64_t now = mz_os_now_ns();
+
+    if (computing)
+        return 0;
+    if (last_use_ns == 0)
+        return UINT64_MAX;
+    return now > last_use_ns ? (now - last_use_ns) / 1000000 : 0;
 }
 
 static const char *where(const struct mz_unit *unit)

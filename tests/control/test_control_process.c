@@ -101,6 +101,7 @@ static void api(void **state)
 
     (void)state;
     assert_int_equal(mz_status(&now), 0);
+    assert_int_equal(now.idle_ms, UINT64_MAX); /* never used */
     uint64_t total = now.total_bytes;
     assert_int_equal(total, SMALL_LAYERS * (SMALL_WEIGHT_BYTES + SMALL_CACHE_BYTES));
     assert_int_equal(mz_evict(UINT64_C(1) << 20, &report), 0);
@@ -118,6 +119,8 @@ static void api(void **state)
     assert_int_equal(mz_status(&now), 0);
     assert_int_equal(now.remaining_bytes, total);
     assert_int_equal(small_model_use(&model), 0);
+    assert_int_equal(mz_status(&now), 0);
+    assert_int_not_equal(now.idle_ms, UINT64_MAX);
     assert_int_equal(mz_option_get("hold", value, sizeof(value)), 0);
     assert_string_equal(value, "7s");
     assert_int_equal(mz_option_get("step", value, sizeof(value)), 0);
