@@ -67,8 +67,8 @@ static void find(struct doctor *d, enum grade grade, const char *what, const cha
 /* ------------------------------------------------------------------------------------------------- the
  * program */
 
-/* Starts `program --list-devices` with the plugin and reads what it says, both channels, for at most 30 s. -ENOENT: there
- * is no such program; -ENOEXEC: it cannot be started; -ENODATA: it says nothing. */
+/* Starts `program --list-devices` with the plugin and reads what it says, both channels, for at most 30 s.
+ * -ENOENT: there is no such program; -ENOEXEC: it cannot be started; -ENODATA: it says nothing. */
 static int list_devices(const char *program, const char *plugin, char *buf, size_t size)
 {
     int pipe_fds[2];
@@ -124,17 +124,18 @@ static const char *refusal_in(char *text)
 static void find_no_devices(struct doctor *d, const char *program, int err)
 {
     if (err == -ENOENT && !strchr(program, '/'))
-        find(d, BAD, "program", "name it with its folder, as in mzcache doctor ./llama-server, or add that folder to PATH",
+        find(d, BAD, "program",
+             "name it with its folder, as in mzcache doctor ./llama-server, or add that folder to PATH",
              "%s is in none of the folders of PATH", program);
     else if (err == -ENOENT)
-        find(d, BAD, "program", "check the path, and whether what it needs to start is installed", "%s was not found",
-             program);
+        find(d, BAD, "program", "check the path, and whether what it needs to start is installed",
+             "%s was not found", program);
     else if (err == -ENODATA)
         find(d, BAD, "program", "name a llama.cpp program that knows --list-devices, such as llama-server",
              "%s --list-devices says nothing", program);
     else
-        find(d, BAD, "program", "it must be a program for this machine that you may run", "%s could not be started",
-             program);
+        find(d, BAD, "program", "it must be a program for this machine that you may run",
+             "%s could not be started", program);
 }
 
 static void check_program(struct doctor *d, const char *program, const char *plugin)
@@ -213,6 +214,20 @@ static void check_profile(struct doctor *d, const char *folder)
              profile.request_bytes / 1024);
 }
 
+/* An option and no fault: what it costs is for the user to weigh. */
+static void check_packed(struct doctor *d)
+{
+    const char *set = getenv("MZ_REPACKED");
+
+    if (set && strcmp(set, "on") == 0)
+        find(d, GOOD, "packed weights", NULL,
+             "read back from the swap file, which takes disk of their size (MZ_REPACKED=on)");
+    else
+        find(d, GOOD, "packed weights", NULL,
+             "packed again when they come back (Q4_0 and others); --repacked on reads them, for disk of "
+             "their size");
+}
+
 static void check_storage(struct doctor *d)
 {
     char folder[4096];
@@ -237,6 +252,7 @@ static void check_storage(struct doctor *d)
     check_open_swap(d, folder, &file);
     mz_file_close(&file);
     check_profile(d, folder);
+    check_packed(d);
 }
 
 static void check_uring(struct doctor *d)

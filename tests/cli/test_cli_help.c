@@ -133,6 +133,19 @@ static void without_a_process(void **state)
     expect_exit(3);
 }
 
+static void doctor_names_the_option_repacked(void **state)
+{
+    (void)state;
+    (void)setenv("MZ_SWAP_FOLDER", folder, 1);
+    mzcache("doctor");
+    assert_non_null(strstr(last.out, "--repacked on reads them, for disk of their size"));
+    (void)setenv("MZ_REPACKED", "on", 1);
+    mzcache("doctor");
+    assert_non_null(strstr(last.out, "MZ_REPACKED=on"));
+    (void)unsetenv("MZ_REPACKED");
+    (void)unsetenv("MZ_SWAP_FOLDER");
+}
+
 static void doctor(void **state)
 {
     size_t findings = 0;
@@ -224,6 +237,7 @@ int main(void)
         cmocka_unit_test(without_a_process),
         cmocka_unit_test(doctor),
         cmocka_unit_test(doctor_names_the_program),
+        cmocka_unit_test(doctor_names_the_option_repacked),
         cmocka_unit_test(profile),
         cmocka_unit_test(full_output),
     };

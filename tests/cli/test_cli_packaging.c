@@ -1,6 +1,9 @@
-/* What comes with the command says the same as the command: the options in the man page, the variables in the
- * drop-in. The units are accepted by systemd. */
+/* What comes with the command says the same as the command: the options and variables in the man pages, the
+ * variables in the drop-in. The units are accepted by systemd. */
 #include "cli_test.h"
+
+#include <ctype.h>
+#include <ftw.h>
 
 #include "cli.h"
 #include "control/settings.h"
@@ -55,7 +58,6 @@ static void man_page_has_all_options(void **state)
         escape(setting.name, name);
         (void)snprintf(wanted, sizeof(wanted), "\\-\\-%s \"", name);
         char *at = strstr(page, wanted);
-        (void)snprintf(wanted, sizeof(wanted), "\\-\\-%s \"", name);
         if (!at) { /* in the other order of fonts */
             (void)snprintf(wanted, sizeof(wanted), "\\-\\-%s\" ", name);
             at = strstr(page, wanted);
@@ -77,6 +79,154 @@ static void man_page_has_all_commands(void **state)
         assert_int_equal(strstr(page, wanted) != NULL, !(*c)->hidden);
     }
     free(page);
+}
+
+/* A man page as it is read: without the backslashes before hyphens. */
+static char *read_page(const char *path)
+{
+    char *page = read_file(path), *to = page;
+
+    for (const char *from = page; *from; from++)
+        if (from[0] != '\\' || from[1] != '-')
+            *to++ = *from;
+    *to = '\0';
+    return page;
+}
+
+static bool goes_on(int c)
+{
+    return isalnum(c) || c == '_' || c == '-';
+}
+
+/* Whether the text has this word, and not only a longer one. */
+static bool has_word(const char *text, const char *word)
+{
+    size_t length = strlen(word);
+
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at += length)
+        if ((at == text || !goes_on(at[-1])) && !goes_on(at[length]))
+            return true;
+    return false;
+}
+
+/* The next word from `at` on that begins with `start` and goes on with some of `more`: copied. NULL: there is
+ * none. */
+static const char *next_word(const char *at, const char *start, const char *more, char *buf, size_t size)
+{
+    for (const char *text = at; (at = strstr(at, start)) != NULL; at++) {
+        size_t length = strlen(start), rest = strspn(at + length, more);
+        if (rest == 0 || (at > text && goes_on(at[-1])))
+            continue;
+        (void)snprintf(buf, size, "%.*s", (int)(length + rest), at);
+        return at + length + rest;
+    }
+    return NULL;
+}
+
+/* Whether any command has this option. */
+static bool is_flag(const char *name)
+{
+    struct cli_option flags[CLI_OPTIONS];
+
+    for (const struct cli_command *const *c = cli_commands; *c; c++)
+        for (size_t i = cli_options(*c, flags); i-- > 0;)
+            if (strcmp(flags[i].name, name) == 0)
+                return true;
+    return false;
+}
+
+static void man_page_has_all_flags(void **state)
+{
+    char *page = read_page(MZ_SOURCE_DIR "/docs/man/mzcache.1"), word[64];
+    struct cli_option flags[CLI_OPTIONS];
+
+    (void)state;
+    for (const struct cli_command *const *c = cli_commands; *c; c++)
+        for (size_t i = cli_options(*c, flags); i-- > 0;) {
+            (void)snprintf(word, sizeof(word), "--%s", flags[i].name);
+            if (!has_word(page, word))
+                print_error("mzcache.1 does not have %s of mzcache %s\n", word, (*c)->name);
+            assert_true(has_word(page, word));
+        }
+    free(page);
+}
+
+static void man_page_has_no_other_flags(void **state)
+{
+    static const char *const foreign[] = {"--list-devices", "--ctx-checkpoints"}; /* llama.cpp's */
+    char *page = read_page(MZ_SOURCE_DIR "/docs/man/mzcache.1"), word[64];
+
+    (void)state;
+    for (const char *at = page;
+         (at = next_word(at, "--", "abcdefghijklmnopqrstuvwxyz-", word, sizeof(word)));) {
+        bool known = is_flag(word + 2);
+        for (size_t i = 0; i < sizeof(foreign) / sizeof(*foreign); i++)
+            known = known || strcmp(word, foreign[i]) == 0;
+        if (!known)
+            print_error("mzcache.1 has %s, which no command takes\n", word);
+        assert_true(known);
+    }
+    free(page);
+}
+
+/* ------------------------------------------------------------------------------------------------- variables
+ */
+
+#define CAPITALS "ABCDEFGHIJKLMNOPQRSTUVWXYZ_"
+
+static char variables[8192]; /* those that library and command know, with spaces between */
+
+/* Collects what stands between quotes in a source file: no macro does. */
+static int collect(const char *path, const struct stat *stat, int type, struct FTW *place)
+{
+    size_t length = strlen(path);
+    char word[64];
+
+    (void)stat, (void)place;
+    if (type != FTW_F || length < 2 || strcmp(path + length - 2, ".c") != 0)
+        return 0;
+    char *text = read_file(path);
+    for (const char *at = text; (at = next_word(at, "\"MZ_", CAPITALS, word, sizeof(word)));) {
+        if (*at != '"' || has_word(variables, word + 1))
+            continue;
+        size_t used = strlen(variables);
+        assert_true(snprintf(variables + used, sizeof(variables) - used, "%s ", word + 1) <
+                    (int)(sizeof(variables) - used));
+    }
+    free(text);
+    return 0;
+}
+
+/* Users' variables are in the man pages, those for finding errors in CONTRIBUTING.md. */
+static void every_variable_is_documented(void **state)
+{
+    char *plugin = read_page(MZ_SOURCE_DIR "/docs/man/libggml-mz.7"),
+         *command = read_page(MZ_SOURCE_DIR "/docs/man/mzcache.1"),
+         *developers = read_file(MZ_SOURCE_DIR "/CONTRIBUTING.md"), word[64];
+    struct mz_setting setting;
+
+    (void)state;
+    assert_int_equal(nftw(MZ_SOURCE_DIR "/src", collect, 16, FTW_PHYS), 0);
+    assert_int_equal(nftw(MZ_SOURCE_DIR "/cli", collect, 16, FTW_PHYS), 0);
+    for (uint32_t i = 0; mz_setting_row(i, &setting); i++) {
+        if (!has_word(plugin, setting.env))
+            print_error("libggml-mz.7 does not have %s\n", setting.env);
+        assert_true(has_word(plugin, setting.env) && has_word(variables, setting.env));
+    }
+    for (const char *at = variables; (at = next_word(at, "MZ_", CAPITALS, word, sizeof(word)));) {
+        bool there = has_word(plugin, word) || has_word(command, word) || has_word(developers, word);
+        if (!there)
+            print_error("%s is documented nowhere\n", word);
+        assert_true(there);
+    }
+    for (const char *at = plugin; (at = next_word(at, "MZ_", CAPITALS, word, sizeof(word)));) {
+        if (!has_word(variables, word))
+            print_error("libggml-mz.7 has %s, which nothing reads\n", word);
+        assert_true(has_word(variables, word));
+    }
+    free(developers);
+    free(command);
+    free(plugin);
 }
 
 static void drop_in_sets_what_run_sets(void **state)
@@ -159,9 +309,9 @@ static void units_are_accepted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(man_page_has_all_options),
-        cmocka_unit_test(man_page_has_all_commands),
-        cmocka_unit_test(drop_in_sets_what_run_sets),
+        cmocka_unit_test(man_page_has_all_options),     cmocka_unit_test(man_page_has_all_commands),
+        cmocka_unit_test(man_page_has_all_flags),       cmocka_unit_test(man_page_has_no_other_flags),
+        cmocka_unit_test(every_variable_is_documented), cmocka_unit_test(drop_in_sets_what_run_sets),
         cmocka_unit_test(units_are_accepted),
     };
 
