@@ -259,7 +259,7 @@ def quick_jobs():
         overhead_job(q4, 2, generate=32),
         attn_job("--quick"),
         codec_job("--runs", "3", "--fresh-mib", "64"),
-        restore_job(f16, 2048, (0, 50, 100), 3),
+        restore_job(f16, 2048, (0, 25, 50, 75, 100), 3),
         restore_job(q4, 2048, (0, 50), 3),
         cold_job(f16, 2048, 1),
         slot_job(f16, 2048, 2),
@@ -283,7 +283,7 @@ def full_jobs():
     jobs += [attn_job(), codec_job()]
     jobs += [restore_job("qwen3-0.6b-f16", 2048, levels, 5)]
     jobs += [restore_job(m, n, levels, 5, kv) for kv in ("exact", "q8") for n in lengths for m in shapes]
-    jobs += [cold_job("qwen3-0.6b-f16", n, 1) for n in (2048, 8192)]
+    jobs += [cold_job("qwen3-0.6b-f16", 2048, 1)] + [cold_job(m, 8192, 1) for m in shapes]
     jobs += [slot_job(m, n, 3) for n in (2048, *lengths) for m in shapes]
     jobs += [orders_job("qwen3-0.6b-f16", 8192, (25, 50, 75), 10)]
     jobs += [paths_job(m, 8192, levels[:-1], 5) for m in shapes]

@@ -90,7 +90,7 @@ def idle_job(seconds):
 
 def quick_jobs():
     return [idle_job(60), survival_job("qwen3-0.6b-f16", "mmap", 3), survival_job("qwen3-0.6b-f16", "own", 3),
-            partial_offload_job("qwen3-0.6b-f16", 2048, (0, 50), 2), paging_job("qwen3-0.6b-f16", 2048, "zram"),
+            partial_offload_job("qwen3-0.6b-f16", 2048, (0, 25, 50, 75), 2), paging_job("qwen3-0.6b-f16", 2048, "zram"),
             paging_job("qwen3-0.6b-f16", 2048, "file")]
 
 

@@ -71,12 +71,26 @@ def restored(sections):
             if p["mode"] == "full" and p["kv"] == "exact"}
 
 
+# Who ends a program to have some of its memory gives up all of it: the same figure stands beside every level.
+WHOLE = ("cold-start", "slot-restore")
+
+
+def levels_beside(point, managed):
+    """What the point is compared with: {remaining: point in the usual mode, or None}."""
+    of = (point["shape"], point["type"], point["ctx"])
+    if point["baseline"] in WHOLE:
+        found = {key[3]: p for key, p in managed.items() if key[:3] == of and key[3] < 100}
+        if found:
+            return found
+    return {point["remaining"]: managed.get((*of, point["remaining"]))}
+
+
 def baselines(sections):
     managed, out = restored(sections), []
     for point in sections.get("baselines", {}).values():
-        mz = managed.get((point["shape"], point["type"], point["ctx"], point["remaining"]))
-        beside = {"mz_ttft_ms": mz["ttft_ms"], "speedup": point["ttft_ms"] / mz["ttft_ms"]} if mz else {}
-        out.append({k: v for k, v in point.items() if k != "kv"} | beside)
+        for remaining, mz in levels_beside(point, managed).items():
+            beside = {"mz_ttft_ms": mz["ttft_ms"], "speedup": point["ttft_ms"] / mz["ttft_ms"]} if mz else {}
+            out.append({k: v for k, v in point.items() if k != "kv"} | {"remaining": remaining} | beside)
     for (shape, kind, ctx, remaining), p in managed.items():
         out.append({"shape": shape, "type": kind, "ctx": ctx, "remaining": remaining, "baseline": "never-evicted",
                     "ttft_ms": p["warm_ms"], "mz_ttft_ms": p["ttft_ms"], "speedup": p["warm_ms"] / p["ttft_ms"], "n": p["n"]})
