@@ -40,7 +40,7 @@ for shell in bash zsh; do
     line=$(zsh complete.zsh $shell '' 'mzcache st')
     [[ $line == "mzcache status " ]] || fail "$shell does not complete: $line"
 done
-for file in guide.md CHANGELOG.md copyright examples/mzcache.conf; do
+for file in guide.md CHANGELOG.md changelog.gz copyright examples/mzcache.conf; do
     [[ -s /usr/share/doc/mzcache/$file ]] || fail "no $file"
 done
 grep -q '^Environment=GGML_BACKEND_PATH=/usr/lib/libggml-mz.so$' /usr/share/doc/mzcache/examples/mzcache.conf ||
