@@ -140,12 +140,13 @@ int mz_core_evict(struct mz_core *core, uint64_t bytes, const char *why, struct 
     return err;
 }
 
-/* Units of which only a part was ever written count whole in the total but free less than that: asks again
- * until the share is reached or nothing more goes. */
+/* What is freed and what remains are not the same: units of which only a part was ever written count whole in the total
+ * but free less than that, and memory that was committed early is freed without being part of it. Asks again until the
+ * share is reached or nothing more goes. */
 int mz_core_evict_to(struct mz_core *core, uint32_t remaining_permyriad, const char *why,
                      struct mz_evict_report *ret)
 {
-    uint64_t start = mz_os_now_ns(), total, remaining, floor, before;
+    uint64_t start = mz_os_now_ns(), total, remaining, floor, before, freed;
     struct mz_eviction eviction;
 
     pthread_mutex_lock(&core->evict_turn);
@@ -159,10 +160,11 @@ int mz_core_evict_to(struct mz_core *core, uint32_t remaining_permyriad, const c
     eviction.report.asked_bytes = remaining > target ? remaining - target : 0;
     do {
         before = remaining;
+        freed = mz_evict_net_freed(&eviction);
         if (remaining > target)
-            evict_units(&eviction, mz_evict_net_freed(&eviction) + remaining - target);
+            evict_units(&eviction, freed + remaining - target);
         mz_core_totals(core, &total, &remaining, &floor);
-    } while (remaining > target && remaining < before);
+    } while (remaining > target && (remaining < before || mz_evict_net_freed(&eviction) > freed));
     int err = evict_end(&eviction, why, start, ret);
     pthread_mutex_unlock(&core->lock);
     mz_profile_fill(core);

@@ -11,6 +11,7 @@
 
 #include "codec/codec.h"
 #include "core/profile.h"
+#include "core/restore.h"
 #include "fake_engine.h"
 #include "fake_model.h"
 #include "os/fault.h"
@@ -272,6 +273,31 @@ static void early_memory_is_given_back(void **state)
     model_free(&model);
 }
 
+/* Freeing it is no reason to leave a unit in memory. */
+static void early_memory_stands_for_no_unit(void **state)
+{
+    (void)state;
+    struct model model;
+    struct mz_pin pin = {.flags = MZ_PIN_READ};
+    uint64_t lo, hi;
+    model_make_on(&model, fake_engine_without_traps(), true, false);
+    assert_int_equal(mz_core_evict_to(model.core, 0, "test", NULL), 0);
+    pin.unit = mz_tensor_unit(model.weight[0][0], 1); /* 1 MiB comes back, and 4 MiB are committed early */
+    assert_int_equal(mz_gate_pin(model.core, &pin, 1, NULL, NULL), 0);
+    mz_gate_unpin(model.core, &pin, 1);
+    struct mz_unit *early = mz_tensor_unit(model.weight[3][1], 1);
+    pthread_mutex_lock(&model.core->lock);
+    mz_unit_span(early, &lo, &hi);
+    mz_unit_early(early, true);
+    pthread_mutex_unlock(&model.core->lock);
+    assert_int_equal(hi - lo, 4 * MIB);
+    assert_int_equal(mz_restore_commit(model.weights, lo, hi), 0);
+    assert_int_equal(mz_core_evict_to(model.core, 0, "test", NULL), 0);
+    assert_int_equal(model_status(&model).remaining_bytes, 0);
+    assert_int_equal(model_status(&model).kind[MZ_KIND_WEIGHT].counted_bytes, 0);
+    model_free(&model);
+}
+
 static void more_than_there_is(void **state)
 {
     (void)state;
@@ -317,6 +343,7 @@ int main(void)
         cmocka_unit_test(never_written_costs_nothing),
         cmocka_unit_test(scratch_goes_first_but_not_what_is_kept),
         cmocka_unit_test(early_memory_is_given_back),
+        cmocka_unit_test(early_memory_stands_for_no_unit),
         cmocka_unit_test(more_than_there_is),
         cmocka_unit_test(failing_writes_leave_kv_in_memory),
     };
