@@ -109,7 +109,45 @@ static void group_copy(struct mz_eviction *eviction, struct group *group)
     }
 }
 
-/* Notes the copies that were made; units whose copy failed stay where they are. Returns how many were sunk.
+/* A copy failed: the unit stays where it is, and the eviction goes on without such copies. */
+static void note_failed(struct mz_eviction *eviction, const struct group *group, uint32_t i)
+{
+    eviction->err = group->errs[i];
+    eviction->no_stack = eviction->no_stack || group->action == MZ_STACK;
+    eviction->no_store = eviction->no_store || group->action != MZ_STACK;
+    if (group->action == MZ_SINK)
+        mz_unit_put_back(group->units[i], MZ_EVICTED);
+    else
+        mz_unit_move(group->units[i], MZ_RESIDENT);
+}
+
+static void note_stored(struct mz_eviction *eviction, struct mz_unit *unit)
+{
+    mz_unit_note_written(unit);
+    eviction->report.to_store_bytes += mz_unit_bytes(unit);
+}
+
+/* What comes back will differ from a copy made before the first loss, and equal one made after it. */
+static void note_stacked(struct mz_eviction *eviction, struct mz_unit *unit, bool lossy)
+{
+    if (lossy && !unit->lossy) {
+        mz_unit_void(unit, unit->copies);
+        unit->hashed = false;
+    }
+    unit->copies |= MZ_COPY_STACK;
+    eviction->report.to_stack_bytes += mz_unit_bytes(unit);
+}
+
+/* It was evicted already, and is again. One that had a copy in the store was not written. */
+static void note_sunk(struct mz_eviction *eviction, struct mz_unit *unit)
+{
+    eviction->report.to_store_bytes += unit->copies & MZ_COPY_STORE ? 0 : unit->slot.bytes;
+    unit->copies |= MZ_COPY_STORE;
+    mz_unit_void(unit, MZ_COPY_STACK);
+    mz_unit_put_back(unit, MZ_EVICTED);
+}
+
+/* Notes the copies that were made. What is left in the group is to be released. Returns how many were sunk.
  * Lock held. */
 static uint32_t group_note(struct mz_eviction *eviction, struct group *group)
 {
@@ -117,42 +155,23 @@ static uint32_t group_note(struct mz_eviction *eviction, struct group *group)
 
     for (uint32_t i = 0; i < group->n; i++) {
         struct mz_unit *unit = group->units[i];
-        uint64_t bytes = mz_unit_bytes(unit);
         if (group->errs[i] && mz_packed_give_up(unit, group->errs[i])) {
             group->errs[i] = 0;
             group->write[i] = false;
         }
         if (group->errs[i]) {
-            eviction->err = group->errs[i];
-            eviction->no_stack = eviction->no_stack || group->action == MZ_STACK;
-            eviction->no_store = eviction->no_store || group->action != MZ_STACK;
-            if (group->action == MZ_SINK)
-                mz_unit_put_back(unit, MZ_EVICTED);
-            else
-                mz_unit_move(unit, MZ_RESIDENT);
+            note_failed(eviction, group, i);
             continue;
         }
-        if (group->action == MZ_STORE) {
-            if (group->write[i])
-                mz_unit_note_written(unit);
-            eviction->report.to_store_bytes += group->write[i] ? bytes : 0;
-        } else if (group->action == MZ_STACK) {
-            /* What comes back will differ from a copy made before the first loss, and equal one made after
-             * it. */
-            if (group->lossy[i] && !unit->lossy) {
-                mz_unit_void(unit, unit->copies);
-                unit->hashed = false;
-            }
-            unit->copies |= MZ_COPY_STACK;
-            eviction->report.to_stack_bytes += bytes;
-        } else if (group->action == MZ_SINK) {
-            unit->copies |= MZ_COPY_STORE;
-            eviction->report.to_store_bytes += unit->slot.bytes;
-            mz_unit_void(unit, MZ_COPY_STACK);
-            mz_unit_put_back(unit, MZ_EVICTED);
+        if (group->action == MZ_SINK) {
+            note_sunk(eviction, unit);
             sunk++;
             continue;
         }
+        if (group->action == MZ_STACK)
+            note_stacked(eviction, unit, group->lossy[i]);
+        else if (group->write[i])
+            note_stored(eviction, unit);
         group->units[kept++] = unit;
     }
     group->n = kept;

@@ -277,10 +277,10 @@ void mz_unit_void(struct mz_unit *unit, unsigned copies)
     struct mz_core *core = unit->tensor->region->core;
 
     copies &= unit->copies;
-    if (copies & MZ_COPY_STORE)
+    if (copies & MZ_COPY_STORE) {
         mz_store_free(core->store, unit->store_offset, mz_unit_stored_bytes(unit));
-    if (copies & MZ_COPY_STORE)
         unit->image_bytes = 0;
+    }
     if (copies & MZ_COPY_PACKED)
         mz_store_free(core->store, unit->packed_offset, mz_unit_bytes(unit));
     if (copies & MZ_COPY_STACK)

@@ -122,6 +122,24 @@ static void levels_with_stack(void **state)
     every_level_comes_back(true, false, "q8");
 }
 
+/* Chunks that were written ahead and then went onto the stack leave it without another write. */
+static void reports_what_was_written(void **state)
+{
+    (void)state;
+    struct model model;
+    written_model(&model, true, false);
+    assert_int_equal(mz_core_option_set(model.core, "kv", "q8"), 0);
+    for (uint32_t round = 0; round < 4; round++) {
+        struct mz_evict_report report;
+        uint64_t before = model_status(&model).store_written_bytes;
+        assert_int_equal(mz_core_evict_to(model.core, 0, "test", &report), 0);
+        assert_int_equal(report.to_store_bytes, model_status(&model).store_written_bytes - before);
+        assert_int_equal(mz_core_restore(model.core, true), 0);
+        assert_int_equal(mz_core_clean(model.core, UINT64_MAX, NULL), 0);
+    }
+    model_free(&model);
+}
+
 static void all_stages_pass(void **state)
 {
     (void)state;
@@ -336,6 +354,7 @@ int main(void)
         cmocka_unit_test(levels_packed),
         cmocka_unit_test(levels_packed_without_origin),
         cmocka_unit_test(levels_with_stack),
+        cmocka_unit_test(reports_what_was_written),
         cmocka_unit_test(all_stages_pass),
         cmocka_unit_test(both_paths_are_learned_from),
         cmocka_unit_test(clean_copies_are_not_written_again),
