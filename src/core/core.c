@@ -95,6 +95,8 @@ static void apply(struct mz_core *core)
 
 int mz_core_option_set(struct mz_core *core, const char *name, const char *value)
 {
+    if (mz_options_at_start(name))
+        return -EBUSY;
     pthread_mutex_lock(&core->lock);
     int err = mz_options_set(&core->options, name, value);
     if (!err)

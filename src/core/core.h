@@ -220,7 +220,8 @@ void mz_core_keep(struct mz_core *core, uint64_t bytes);
  * the machine. */
 int mz_core_clean(struct mz_core *core, uint64_t bytes, uint64_t *ret_written);
 
-/* Options by name (list: options.c): kv, order, overlap, paths, rule, ... Values as text. -ENOENT, -EINVAL. */
+/* Options by name (list: options.c): kv, order, overlap, paths, rule, ... Values as text. -ENOENT, -EINVAL; -EBUSY:
+ * it counts at start only, by its environment variable. */
 int mz_core_option_set(struct mz_core *core, const char *name, const char *value);
 int mz_core_option_get(struct mz_core *core, const char *name, char *buf, size_t size);
 

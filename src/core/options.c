@@ -60,6 +60,9 @@ static const struct row table[] = {
         "keep evicted weights that are packed for the CPU in the swap file, instead of packing them again"),
 };
 
+/* What core reads once, when it is made: changing it later would do nothing. */
+static const char *const at_start[] = {"workers", "uring", "swap-folder", "swap-force"};
+
 #define ROWS (sizeof table / sizeof table[0])
 
 const struct mz_option_info *mz_options_row(uint32_t index)
@@ -145,6 +148,14 @@ static int set_row(struct mz_options *options, const struct row *row, const char
     if (!r)
         *number_of(options, row) = number;
     return r;
+}
+
+bool mz_options_at_start(const char *name)
+{
+    for (size_t i = 0; i < sizeof at_start / sizeof at_start[0]; i++)
+        if (!strcmp(at_start[i], name))
+            return true;
+    return false;
 }
 
 int mz_options_set(struct mz_options *options, const char *name, const char *value)

@@ -40,6 +40,9 @@ struct mz_option_info {
 /* The rows in the order of documentation; NULL behind the last. */
 const struct mz_option_info *mz_options_row(uint32_t index);
 
+/* Whether the option counts at start only: core reads it once, when it is made. */
+bool mz_options_at_start(const char *name);
+
 /* All defaults. */
 void mz_options_init(struct mz_options *options);
 

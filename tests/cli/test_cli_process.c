@@ -144,6 +144,9 @@ static void option(void **state)
     assert_string_equal(last.out, "3s\n");
     mzcache("option", "hold", "never");
     expect_exit(1);
+    mzcache("option", "workers", "4");
+    expect_exit(1);
+    assert_non_null(strstr(last.err, "start"));
     mzcache("option", "control", "off");
     expect_exit(1);
     assert_non_null(strstr(last.err, "start"));

@@ -148,6 +148,10 @@ static void wrong_arguments(void **state)
     fail_with("{\"cmd\":\"option_set\",\"name\":\"kv\",\"value\":\"best\"}", "EINVAL");
     fail_with("{\"cmd\":\"option_set\",\"name\":\"nothing\",\"value\":\"1\"}", "ENOENT");
     fail_with("{\"cmd\":\"option_set\",\"name\":\"control\",\"value\":\"off\"}", "EBUSY");
+    fail_with("{\"cmd\":\"option_set\",\"name\":\"workers\",\"value\":\"4\"}", "EBUSY");
+    fail_with("{\"cmd\":\"option_set\",\"name\":\"uring\",\"value\":\"off\"}", "EBUSY");
+    fail_with("{\"cmd\":\"option_set\",\"name\":\"swap-folder\",\"value\":\"/var/tmp\"}", "EBUSY");
+    fail_with("{\"cmd\":\"option_set\",\"name\":\"swap-force\",\"value\":\"on\"}", "EBUSY");
     fail_with("{\"cmd\":\"option_set\",\"name\":\"idle\",\"value\":\"5m\"}",
               "EOPNOTSUPP"); /* no watch here */
     fail_with("{\"cmd\":\"trim\",\"level\":40}", "EOPNOTSUPP");
