@@ -151,7 +151,7 @@ static int evict(struct call *call, uint64_t bytes, json_t **ret)
 
 static int do_evict(struct call *call, json_t **ret)
 {
-    struct mz_core_status status;
+    struct mz_core_brief brief;
     struct mz_amount amount = {.is_share = true};
     uint64_t bytes;
 
@@ -164,8 +164,8 @@ static int do_evict(struct call *call, json_t **ret)
     int rc = get_permyriad(call, &amount.permyriad);
     if (rc < 0)
         return rc;
-    mz_core_status(call->homes->core, &status);
-    return evict(call, mz_amount_of(&amount, status.total_bytes), ret);
+    mz_core_brief(call->homes->core, &brief);
+    return evict(call, mz_amount_of(&amount, brief.total_bytes), ret);
 }
 
 static int do_evict_to(struct call *call, json_t **ret)

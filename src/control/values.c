@@ -21,7 +21,7 @@
 int mz_value_limit(struct mz_core *core, const char *value, uint64_t *ret_bytes, uint64_t *ret_floor)
 {
     struct mz_amount amount = {0};
-    struct mz_core_status status;
+    struct mz_core_brief brief;
     uint64_t floor = 0;
 
     int rc = strcmp(value, "off") == 0 ? 0 : mz_amount_parse(value, &amount);
@@ -30,10 +30,10 @@ int mz_value_limit(struct mz_core *core, const char *value, uint64_t *ret_bytes,
     if (amount.is_share && amount.permyriad == 0)
         return -EINVAL;
     if (amount.is_share) {
-        mz_core_status(core, &status);
-        if (status.total_bytes == 0)
+        mz_core_brief(core, &brief);
+        if (brief.total_bytes == 0)
             return -EAGAIN;
-        amount = (struct mz_amount){.bytes = mz_amount_of(&amount, status.total_bytes)};
+        amount = (struct mz_amount){.bytes = mz_amount_of(&amount, brief.total_bytes)};
     }
     rc = mz_core_limit(core, amount.bytes, &floor);
     *ret_floor = floor;
@@ -51,11 +51,11 @@ static int set_limit(struct mz_core *core, const char *value)
 
 static int get_limit(struct mz_core *core, char *buf, size_t size)
 {
-    struct mz_core_status status;
+    struct mz_core_brief brief;
 
-    mz_core_status(core, &status);
-    int length = status.limit_bytes ? snprintf(buf, size, "%llu", (unsigned long long)status.limit_bytes)
-                                    : snprintf(buf, size, "off");
+    mz_core_brief(core, &brief);
+    int length = brief.limit_bytes ? snprintf(buf, size, "%llu", (unsigned long long)brief.limit_bytes)
+                                   : snprintf(buf, size, "off");
     return length < 0 || (size_t)length >= size ? -ENOSPC : 0;
 }
 

@@ -3,6 +3,7 @@
 #include "control_test.h"
 
 #include <jansson.h>
+#include <stdatomic.h>
 
 #include "control/client.h"
 #include "control/dump.h"
@@ -14,11 +15,26 @@ static char folder[64];
 static struct small_model model;
 static struct mz_homes homes;
 
+static struct mz_engine engine; /* the fake one, which counts how often it is asked for pages */
+static struct mz_engine_ops engine_ops;
+static atomic_uint asked_for_pages;
+
+static int count_pages(struct mz_engine *self, struct mz_memory *memory, uint64_t offset, uint64_t bytes,
+                       uint64_t *ret_resident, uint64_t *ret_swapped)
+{
+    atomic_fetch_add(&asked_for_pages, 1);
+    return fake_engine()->ops->counted(self, memory, offset, bytes, ret_resident, ret_swapped);
+}
+
 static int setup(void **state)
 {
-    struct mz_core_config config = {.engine = fake_engine(), .swap_folder = folder, .workers = 2};
+    struct mz_core_config config = {.engine = &engine, .swap_folder = folder, .workers = 2};
 
     (void)state;
+    engine = *fake_engine();
+    engine_ops = *engine.ops;
+    engine_ops.counted = count_pages;
+    engine.ops = &engine_ops;
     make_folder(folder, sizeof(folder));
     assert_int_equal(mz_core_create(&config, &homes.core), 0);
     assert_int_equal(small_model_make(&model, homes.core), 0);
@@ -312,6 +328,21 @@ static void a_refused_limit_names_the_floor(void **state)
     json_decref(brief);
 }
 
+/* Going through the page tables takes milliseconds for each gigabyte: status does it once for each region,
+ * and what others ask for does without. */
+static void pages_are_counted_once(void **state)
+{
+    (void)state;
+    atomic_store(&asked_for_pages, 0);
+    succeed("{\"cmd\":\"brief\"}");
+    succeed("{\"cmd\":\"options\"}");
+    succeed("{\"cmd\":\"option_get\",\"name\":\"limit\"}");
+    succeed("{\"cmd\":\"evict\",\"percent\":0}");
+    assert_int_equal(atomic_load(&asked_for_pages), 0);
+    succeed("{\"cmd\":\"status\"}");
+    assert_int_equal(atomic_load(&asked_for_pages), 2);
+}
+
 static void units_come_in_pages(void **state)
 {
     uint64_t from = 0, seen = 0, pages = 0;
@@ -367,6 +398,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(sums, setup, teardown),
         cmocka_unit_test_setup_teardown(evicting_frees_what_it_says, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refused_limit_names_the_floor, setup, teardown),
+        cmocka_unit_test_setup_teardown(pages_are_counted_once, setup, teardown),
         cmocka_unit_test_setup_teardown(units_come_in_pages, setup, teardown),
         cmocka_unit_test_setup_teardown(everything_fits, setup, teardown),
     };
