@@ -72,8 +72,11 @@ size_t cli_options(const struct cli_command *command, struct cli_option ret[CLI_
  * was said why. */
 bool cli_parse(const struct cli_command *command, int argc, char **argv, struct cli_input *ret);
 
-/* The option's value, or NULL when it was not given. The option exists. */
+/* The option's value, or NULL when it was not given. */
 const char *cli_value(const struct cli_input *input, const char *name);
+
+/* Whether the command has this option. */
+bool cli_takes(const struct cli_input *input, const char *name);
 
 void cli_help(const struct cli_command *command);
 void cli_help_all(void);
@@ -105,10 +108,16 @@ int cli_targets(const struct cli_input *input, struct cli_target **ret, size_t *
 /* All processes with a socket, also those without a model; none is no error. */
 int cli_targets_all(struct cli_target **ret, size_t *ret_n);
 
-/* cli_targets(), but more than one is an error that asks for --pid, unless --all was given. */
+/* cli_targets(), but more than one is an error that asks for --pid, unless the command has --all and it was
+ * given. */
 int cli_targets_one(const struct cli_input *input, struct cli_target **ret, size_t *ret_n);
 
 void cli_targets_free(struct cli_target *targets, size_t n);
+
+/* Does this with each of them and frees them. CLI_OK, or the last exit code that was not; all had their turn.
+ */
+int cli_each(const struct cli_input *input, struct cli_target *targets, size_t n,
+             int (*one)(const struct cli_input *input, const struct cli_target *target));
 
 /* Sends a request (taken) and returns the reply, NULL after saying why when the process does not answer or
  * answers with an error. `ret_exit` then is the exit code. timeout_ms 0: as long as it takes. */

@@ -212,3 +212,8 @@ const char *cli_value(const struct cli_input *input, const char *name)
 
     return i < input->n_options ? input->values[i] : NULL;
 }
+
+bool cli_takes(const struct cli_input *input, const char *name)
+{
+    return find_name(input, name, strlen(name)) < input->n_options;
+}

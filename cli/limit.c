@@ -6,8 +6,9 @@
 #include "cli.h"
 #include "control/size.h"
 
-static int limit_one(const struct cli_input *input, const struct cli_target *t, const char *value)
+static int limit_one(const struct cli_input *input, const struct cli_target *t)
 {
+    const char *value = input->operands[0];
     int rc = CLI_OK;
     char size[CLI_TEXT];
     json_t *reply = cli_ask(t, json_pack("{s:s, s:s}", "cmd", "limit", "value", value), 0, &rc);
@@ -33,14 +34,7 @@ static int run(const struct cli_input *input)
     if (strcmp(value, "off") != 0 && mz_amount_parse(value, &amount) < 0)
         return cli_usage(input, "\"%s\" is not a size, a percentage or \"off\"", value);
     int rc = cli_targets_one(input, &targets, &n);
-    if (rc != CLI_OK)
-        return rc;
-    for (size_t i = 0; i < n; i++) {
-        int one = limit_one(input, &targets[i], value);
-        rc = one == CLI_OK ? rc : one;
-    }
-    cli_targets_free(targets, n);
-    return rc;
+    return rc == CLI_OK ? cli_each(input, targets, n, limit_one) : rc;
 }
 
 static const struct cli_option options[] = {

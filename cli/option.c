@@ -55,14 +55,7 @@ static int run(const struct cli_input *input)
     if (input->n_operands > 0 && !mz_setting_find(input->operands[0], &setting))
         return cli_usage(input, "there is no option \"%s\"", input->operands[0]);
     int rc = cli_targets_one(input, &targets, &n);
-    if (rc != CLI_OK)
-        return rc;
-    for (size_t i = 0; i < n; i++) {
-        int one = option_one(input, &targets[i]);
-        rc = one == CLI_OK ? rc : one;
-    }
-    cli_targets_free(targets, n);
-    return rc;
+    return rc == CLI_OK ? cli_each(input, targets, n, option_one) : rc;
 }
 
 static const struct cli_option options[] = {

@@ -31,14 +31,7 @@ static int run(const struct cli_input *input)
     if (cli_value(input, "wait") && cli_value(input, "stop"))
         return cli_usage(input, "give either --wait or --stop");
     rc = cli_targets(input, &targets, &n);
-    if (rc != CLI_OK)
-        return rc;
-    for (size_t i = 0; i < n; i++) {
-        int one = restore_one(input, &targets[i]);
-        rc = one == CLI_OK ? rc : one;
-    }
-    cli_targets_free(targets, n);
-    return rc;
+    return rc == CLI_OK ? cli_each(input, targets, n, restore_one) : rc;
 }
 
 static const struct cli_option options[] = {

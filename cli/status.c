@@ -105,34 +105,33 @@ static void print_options(const json_t *options)
     (void)printf("\n");
 }
 
+static int status_one(const struct cli_input *input, const struct cli_target *t)
+{
+    int rc = CLI_OK;
+    json_t *s = cli_ask(t, json_pack("{s:s}", "cmd", "status"), CLI_ASK_MS, &rc);
+
+    if (!s)
+        return rc;
+    if (cli_value(input, "json")) {
+        cli_print_json(t, s);
+    } else {
+        print_head(t, s);
+        print_kinds(json_object_get(s, "kinds"));
+        print_ledger(s);
+        print_pressure(json_object_get(s, "pressure"));
+        print_options(json_object_get(s, "options"));
+    }
+    json_decref(s);
+    return CLI_OK;
+}
+
 static int run(const struct cli_input *input)
 {
     struct cli_target *targets;
     size_t n;
     int rc = cli_targets(input, &targets, &n);
 
-    if (rc != CLI_OK)
-        return rc;
-    for (size_t i = 0; i < n; i++) {
-        int failed;
-        json_t *s = cli_ask(&targets[i], json_pack("{s:s}", "cmd", "status"), CLI_ASK_MS, &failed);
-        if (!s) {
-            rc = failed;
-            continue;
-        }
-        if (cli_value(input, "json")) {
-            cli_print_json(&targets[i], s);
-        } else {
-            print_head(&targets[i], s);
-            print_kinds(json_object_get(s, "kinds"));
-            print_ledger(s);
-            print_pressure(json_object_get(s, "pressure"));
-            print_options(json_object_get(s, "options"));
-        }
-        json_decref(s);
-    }
-    cli_targets_free(targets, n);
-    return rc;
+    return rc == CLI_OK ? cli_each(input, targets, n, status_one) : rc;
 }
 
 static const struct cli_option options[] = {

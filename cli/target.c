@@ -156,7 +156,8 @@ int cli_targets_one(const struct cli_input *input, struct cli_target **ret, size
     if (rc != CLI_OK)
         return rc;
     if (n > 1 && !cli_value(input, "all")) {
-        rc = cli_usage(input, "%zu processes have a model: name one with --pid, or give --all", n);
+        rc = cli_usage(input, "%zu processes have a model: name one with --pid%s", n,
+                       cli_takes(input, "all") ? ", or give --all" : "");
         cli_targets_free(targets, n);
         return rc;
     }
@@ -172,6 +173,19 @@ void cli_targets_free(struct cli_target *targets, size_t n)
         json_decref(targets[i].brief);
     }
     free(targets);
+}
+
+int cli_each(const struct cli_input *input, struct cli_target *targets, size_t n,
+             int (*one)(const struct cli_input *input, const struct cli_target *target))
+{
+    int rc = CLI_OK;
+
+    for (size_t i = 0; i < n; i++) {
+        int code = one(input, &targets[i]);
+        rc = code == CLI_OK ? rc : code;
+    }
+    cli_targets_free(targets, n);
+    return rc;
 }
 
 json_t *cli_ask(const struct cli_target *target, json_t *request, uint32_t timeout_ms, int *ret_exit)

@@ -251,6 +251,22 @@ static void log_and_top(void **state)
     assert_non_null(strstr(last.out, "evict"));
 }
 
+static void to_follow_one_is_named(void **state)
+{
+    struct fake other;
+
+    (void)state;
+    fake_start(&other, "model");
+    mzcache("log", "--follow");
+    expect_exit(2);
+    assert_non_null(strstr(last.err, "--pid"));
+    assert_null(strstr(last.err, "--all")); /* log has no such option */
+    mzcache("limit", "off");
+    expect_exit(2);
+    assert_non_null(strstr(last.err, "--all"));
+    fake_end(&other);
+}
+
 static void follow_ends_with_the_process(void **state)
 {
     struct fake other;
@@ -318,6 +334,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(several, setup, teardown),
         cmocka_unit_test_setup_teardown(all_of_several, setup, teardown),
         cmocka_unit_test_setup_teardown(log_and_top, setup, teardown),
+        cmocka_unit_test_setup_teardown(to_follow_one_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(follow_ends_with_the_process, setup, teardown),
         cmocka_unit_test_setup_teardown(the_killed_leave_no_trace, setup, teardown),
         cmocka_unit_test_setup_teardown(exit_removes_the_socket, setup, teardown),
