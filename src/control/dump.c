@@ -14,6 +14,8 @@
 #include "os/machine.h"
 #include "os/text.h"
 
+static const char *const kind_names[MZ_KINDS] = {"weights", "kv", "other", "scratch"};
+
 static void put(json_t *object, const char *key, uint64_t value)
 {
     (void)json_object_set_new(object, key, json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value));
@@ -61,13 +63,12 @@ static void put_fields(json_t *object, const struct field *fields, size_t n, con
 
 static json_t *kinds_json(const struct mz_core_status *status)
 {
-    static const char *const names[MZ_KINDS] = {"weights", "kv", "other", "scratch"};
     json_t *kinds = json_object();
 
     for (int i = 0; i < MZ_KINDS; i++) {
         json_t *kind = json_object();
         put_fields(kind, kind_fields, sizeof(kind_fields) / sizeof(*kind_fields), &status->kind[i]);
-        (void)json_object_set_new(kinds, names[i], kind);
+        (void)json_object_set_new(kinds, kind_names[i], kind);
     }
     return kinds;
 }
@@ -92,15 +93,20 @@ static json_t *process_json(const struct mz_core_status *status)
     return process;
 }
 
-static void put_program(json_t *object)
+json_t *mz_dump_program(void)
 {
     char name[64];
     int64_t n = mz_os_read_text("/proc/self/comm", name, sizeof(name));
 
     if (n > 0 && name[n - 1] == '\n')
         name[--n] = '\0';
-    json_t *text = n > 0 ? json_string(name) : NULL;
-    (void)json_object_set_new(object, "program", text ? text : json_string("?"));
+    json_t *text = n > 0 ? json_string(name) : NULL; /* NULL, too, where it is no UTF-8 */
+    return text ? text : json_string("?");
+}
+
+static void put_program(json_t *object)
+{
+    (void)json_object_set_new(object, "program", mz_dump_program());
     put(object, "pid", (uint64_t)getpid());
     (void)json_object_set_new(object, "version", json_string(MZ_VERSION));
 }
@@ -248,14 +254,13 @@ static void see_unit(void *user, const struct mz_unit_view *view)
 
 static json_t *unit_json(const struct unit *unit)
 {
-    static const char *const kinds[MZ_KINDS] = {"weights", "kv", "other", "scratch"};
     const struct mz_unit_view *view = &unit->view;
     json_t *object = json_object(), *name = json_string(unit->name);
 
     (void)json_object_set_new(object, "tensor", name ? name : json_string("?"));
     put(object, "index", view->index);
     put(object, "order", view->order);
-    (void)json_object_set_new(object, "kind", json_string(kinds[view->kind]));
+    (void)json_object_set_new(object, "kind", json_string(kind_names[view->kind]));
     (void)json_object_set_new(object, "layer", json_integer(view->layer));
     (void)json_object_set_new(object, "where", json_string(view->where));
     put(object, "bytes", view->bytes);

@@ -13,6 +13,9 @@
 
 struct mz_evict_report;
 
+/* The name of this process, as the kernel has it; "?" when it cannot be told. */
+json_t *mz_dump_program(void);
+
 /* Totals, kinds, process, options, pressure. */
 json_t *mz_dump_status(const struct mz_homes *homes);
 

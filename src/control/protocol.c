@@ -15,7 +15,6 @@
 #include "control/size.h"
 #include "control/watch.h"
 #include "core/core.h"
-#include "os/text.h"
 
 #define UNITS_A_REPLY  200 /* of at most 290 bytes each */
 #define EVENTS_A_REPLY 200
@@ -366,16 +365,8 @@ char *mz_protocol_refusal(int err)
 
 char *mz_protocol_greeting(void)
 {
-    char name[64] = "";
-    int64_t n = mz_os_read_text("/proc/self/comm", name, sizeof(name));
-
-    if (n > 0 && name[n - 1] == '\n')
-        name[n - 1] = '\0';
-    json_t *program = json_string(name);
-    json_t *greeting = json_pack("{s:s, s:i, s:I}", "mzcache", MZ_VERSION, "protocol", MZ_PROTOCOL, "pid",
-                                 (json_int_t)getpid());
-    (void)json_object_set_new(greeting, "program", program ? program : json_string("?"));
-    return to_line(greeting);
+    return to_line(json_pack("{s:s, s:i, s:I, s:o}", "mzcache", MZ_VERSION, "protocol", MZ_PROTOCOL, "pid",
+                             (json_int_t)getpid(), "program", mz_dump_program()));
 }
 
 static json_t *parse(const char *line, size_t bytes)
