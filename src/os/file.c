@@ -269,7 +269,8 @@ int mz_file_space(const struct mz_file *file, uint64_t *ret_bytes)
     if (!r && fstatfs(file->fd, &fs))
         r = -errno;
     if (!r)
-        *ret_bytes = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
+        *ret_bytes =
+            (uint64_t)fs.f_bavail * (uint64_t)fs.f_frsize; /* FUSE counts in these; f_bsize may be 1 MiB */
     return r;
 }
 

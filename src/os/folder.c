@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "os/fault.h"
+#include "os/text.h"
 
 #define PATH_BYTES 4096
 
@@ -83,25 +84,6 @@ static int check_regular(int fd)
     return S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
 }
 
-/* Until the end, or until `room` bytes are there. */
-static int64_t read_all(int fd, char *buf, size_t room)
-{
-    size_t have = 0;
-    while (have < room) {
-        int r = mz_fault_hit(MZ_FAULT_READ);
-        size_t part = r == -MZ_FAULT_SHORT ? (room - have + 1) / 2 : room - have;
-        ssize_t n = r == 0 || r == -MZ_FAULT_SHORT ? read(fd, buf + have, part) : -1;
-        if (n < 0 && (r == 0 || r == -MZ_FAULT_SHORT) && errno == EINTR)
-            continue;
-        if (n < 0)
-            return r && r != -MZ_FAULT_SHORT ? r : -errno;
-        if (n == 0)
-            break;
-        have += (size_t)n;
-    }
-    return (int64_t)have;
-}
-
 int64_t mz_folder_get_file(const char *path, char *buf, size_t size)
 {
     if (size == 0)
@@ -113,7 +95,7 @@ int64_t mz_folder_get_file(const char *path, char *buf, size_t size)
     if (fd < 0)
         return -errno;
     r = check_regular(fd);
-    int64_t n = r ? r : read_all(fd, buf, size);
+    int64_t n = r ? r : mz_os_read_all(fd, buf, size);
     close(fd);
     if (n < 0)
         return n;

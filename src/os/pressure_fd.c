@@ -22,7 +22,7 @@ static int open_plain(const char *path, int flags)
     int fd = mz_fault_hit(MZ_FAULT_OPEN);
 
     if (fd < 0)
-        return fd == -MZ_FAULT_SHORT ? -EIO : fd;
+        return fd;
     fd = open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     return fd < 0 ? -errno : fd;
 }
@@ -121,7 +121,7 @@ static int connect_socket(const char *path)
     int fd, r = mz_fault_hit(MZ_FAULT_OPEN);
 
     if (r < 0)
-        return r == -MZ_FAULT_SHORT ? -EIO : r;
+        return r;
     if (strlen(path) >= sizeof(address.sun_path))
         return -ENAMETOOLONG;
     memcpy(address.sun_path, path, strlen(path) + 1);
@@ -204,7 +204,7 @@ int mz_pressure_fd_wake(int *ret_fd)
     int fd = mz_fault_hit(MZ_FAULT_OPEN);
 
     if (fd < 0)
-        return fd == -MZ_FAULT_SHORT ? -EMFILE : fd;
+        return fd;
     fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (fd < 0)
         return -errno;
@@ -246,7 +246,7 @@ static int register_level(const char *folder, const char *level, int event_fd)
 
 int mz_pressure_fd_level(const char *folder, const char *level, int *ret_fd)
 {
-    int fd, r = mz_pressure_fd_wake(&fd);
+    int fd = -1, r = mz_pressure_fd_wake(&fd);
 
     if (r < 0)
         return r;

@@ -39,7 +39,7 @@ static int open_rooted(const char *path, int flags)
     return fd < 0 ? -errno : fd;
 }
 
-static int64_t read_whole(int fd, char *buf, size_t room)
+int64_t mz_os_read_all(int fd, char *buf, size_t room)
 {
     size_t have = 0;
     while (have < room) {
@@ -55,7 +55,6 @@ static int64_t read_whole(int fd, char *buf, size_t room)
             break;
         have += (size_t)n;
     }
-    buf[have] = 0;
     return (int64_t)have;
 }
 
@@ -66,8 +65,10 @@ int64_t mz_os_read_text(const char *path, char *buf, size_t size)
     int fd = open_rooted(path, O_RDONLY);
     if (fd < 0)
         return fd;
-    int64_t n = read_whole(fd, buf, size - 1);
+    int64_t n = mz_os_read_all(fd, buf, size - 1);
     close(fd);
+    if (n >= 0)
+        buf[n] = 0;
     return n;
 }
 

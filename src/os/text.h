@@ -14,6 +14,9 @@ int mz_os_rooted(const char *path, char *buf, size_t size);
  * what does not fit is left out. */
 int64_t mz_os_read_text(const char *path, char *buf, size_t size);
 
+/* Reads until the end of the file, or until `room` bytes are there. Returns their number or negative errno. */
+int64_t mz_os_read_all(int fd, char *buf, size_t room);
+
 /* Writes the whole text to an existing (rooted) file, in one write as /proc and /sys want it. 0 or negative errno;
  * -EIO when only a part was taken. */
 int mz_os_write_text(const char *path, const char *text);
