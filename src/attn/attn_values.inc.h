@@ -1,0 +1,146 @@
+/* Adds V, weighted, to the accumulators. Included by attn_kernel.inc.h. */
+
+/* Where the weight of a row and a token lies, counted from job->logits. */
+struct weights {
+    size_t token_step, row_step;
+};
+
+INLINE struct weights weights_of(const struct mz_attn_job *job, const bool few)
+{
+    return few ? (struct weights){1, MZ_ATTN_CHUNK} : (struct weights){job->plan->block_rows, 1};
+}
+
+/* acc = acc * alpha + weights * V for `rows` rows and n_vectors vectors from element d on. */
+INLINE void pv_step(const struct mz_attn_job *job, const struct walk *w, uint32_t row, uint32_t d,
+                    const float *alpha, const bool few, const uint32_t rows, const uint32_t n_vectors,
+                    const enum mz_attn_type type)
+{
+    const struct weights at = weights_of(job, few);
+    const float *weights = job->logits + (size_t)row * at.row_step;
+    size_t dv_pad = job->plan->dv_pad;
+    uint32_t v_bytes = few && d == 0 ? mz_attn_row_size(job->a->dv, type) : 0;
+    const char *line = !few && row == 0 && d % 16 == 0 && w->next_k.at ? w->next_k.at + d / 32 * 64 : NULL;
+    float *acc = job->acc + (size_t)row * dv_pad + d;
+    vf sum[VF_SUMS][8];
+
+#pragma GCC unroll 16
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < n_vectors; i++)
+            sum[r][i] = vf_mul(vf_load(acc + r * dv_pad + i * VF_LANES), vf_set(alpha[row + r]));
+    for (uint32_t t = walk_to(w, 0); t < w->n_tokens; t = walk_to(w, t)) {
+        for (uint32_t end = tile_end(w, t); t < end; t++) {
+            const float *weight = weights + (size_t)t * at.token_step;
+            const void *v = row_of(w->v, t);
+
+            row_prefetch((const char *)v + w->v.bytes * FEW_AHEAD, v_bytes);
+            ask(line, w->next_k.bytes, t, d / 16);
+#pragma GCC unroll 16
+            for (uint32_t i = 0; i < n_vectors; i++) {
+                vf x = elements(v, d + i * VF_LANES, type);
+
+#pragma GCC unroll 16
+                for (uint32_t r = 0; r < rows; r++)
+                    sum[r][i] = vf_fma(x, vf_set(weight[(size_t)r * at.row_step]), sum[r][i]);
+            }
+        }
+    }
+#pragma GCC unroll 16
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < n_vectors; i++)
+            vf_store(acc + r * dv_pad + i * VF_LANES, sum[r][i]);
+}
+
+/* The elements behind the last whole vector. */
+static void pv_rest(struct mz_attn_job *job, const struct walk *w, const float *alpha, bool few)
+{
+    const struct weights at = weights_of(job, few);
+
+    for (uint32_t r = 0; r < job->n_rows; r++) {
+        for (uint32_t d = job->a->dv / VF_LANES * VF_LANES; d < job->a->dv; d++) {
+            float sum = job->acc[(size_t)r * job->plan->dv_pad + d] * alpha[r];
+
+            for (uint32_t t = walk_to(w, 0); t < w->n_tokens; t = walk_to(w, t + 1))
+                sum += job->logits[t * at.token_step + r * at.row_step] *
+                       mz_attn_element(row_of(w->v, t), d, job->a->v_type);
+            job->acc[(size_t)r * job->plan->dv_pad + d] = sum;
+        }
+    }
+}
+
+INLINE void pv_rows(const struct mz_attn_job *job, const struct walk *w, uint32_t row, const float *alpha,
+                    const bool few, const uint32_t rows, const enum mz_attn_type type)
+{
+    const uint32_t most = VF_SUMS / rows < 8 ? VF_SUMS / rows : 8;
+    uint32_t dv = job->a->dv, d = 0;
+
+    for (; d + most * VF_LANES <= dv; d += most * VF_LANES)
+        pv_step(job, w, row, d, alpha, few, rows, most, type);
+    if (most > 4 && d + 4 * VF_LANES <= dv) {
+        pv_step(job, w, row, d, alpha, few, rows, 4, type);
+        d += 4 * VF_LANES;
+    }
+    for (; most > 1 && d + VF_LANES <= dv; d += VF_LANES)
+        pv_step(job, w, row, d, alpha, few, rows, 1, type);
+}
+
+/* So many rows are taken at a time when n are left: a power of two. One or two rows of padding, which a block
+ * has, are cheaper than another pass over V. */
+INLINE uint32_t pv_take(uint32_t n)
+{
+    uint32_t take = 1;
+
+    while (take < n && take < VF_PV_ROWS)
+        take *= 2;
+    return take > n + 2 ? take / 2 : take;
+}
+
+INLINE void pv(const struct mz_attn_job *job, const struct walk *w, const float *alpha, const bool few,
+               const enum mz_attn_type type)
+{
+    for (uint32_t r = 0, take; r < job->n_rows; r += take) {
+        take = pv_take(job->n_rows - r);
+        switch (take) {
+#if VF_PV_ROWS >= 16
+        case 16:
+            pv_rows(job, w, r, alpha, few, 16, type);
+            break;
+#endif
+#if VF_PV_ROWS >= 8
+        case 8:
+            pv_rows(job, w, r, alpha, few, 8, type);
+            break;
+#endif
+        case 4:
+            pv_rows(job, w, r, alpha, few, 4, type);
+            break;
+        case 2:
+            pv_rows(job, w, r, alpha, few, 2, type);
+            break;
+        default:
+            pv_rows(job, w, r, alpha, few, 1, type);
+            break;
+        }
+    }
+}
+
+/* Weights of exactly 0 leave V out, so that a NaN in a masked V row stays there. Slow; for chunks with such
+ * rows. */
+static void pv_carefully(struct mz_attn_job *job, const struct walk *w, const float *alpha)
+{
+    const struct weights at = weights_of(job, job->plan->few);
+
+    for (uint32_t r = 0; r < job->n_rows; r++) {
+        float *acc = job->acc + (size_t)r * job->plan->dv_pad;
+
+        for (uint32_t d = 0; d < job->a->dv; d++)
+            acc[d] *= alpha[r];
+        for (uint32_t t = walk_to(w, 0); t < w->n_tokens; t = walk_to(w, t + 1)) {
+            float weight = job->logits[t * at.token_step + r * at.row_step];
+
+            for (uint32_t d = 0; d < job->a->dv && weight != 0.0f; d++)
+                acc[d] += weight * mz_attn_element(row_of(w->v, t), d, job->a->v_type);
+        }
+    }
+}
