@@ -347,6 +347,8 @@ static void worker_init(struct worker *w, const struct mz_attn *a, const struct 
     w->job.plan = p;
     w->job.q = at;
     w->job.logits = at + q_floats;
+    w->job.q_halves = (uint16_t *)at;
+    w->job.weights = (uint16_t *)(w->job.logits + (size_t)p->block_rows * MZ_ATTN_CHUNK);
     w->job.bias = w->job.logits + (size_t)p->block_rows * MZ_ATTN_CHUNK;
     w->job.k = w->job.bias + (size_t)p->block_rows * MZ_ATTN_TILE;
 }

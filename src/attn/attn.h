@@ -43,8 +43,9 @@ enum mz_attn_isa {
     MZ_ATTN_ISA_BEST = 0, /* the best that this processor has: a constant for the process */
     MZ_ATTN_ISA_PLAIN,    /* portable C */
     MZ_ATTN_ISA_NEON,
-    MZ_ATTN_ISA_AVX2,   /* AVX2, FMA, F16C */
-    MZ_ATTN_ISA_AVX512, /* AVX-512 F, BW, DQ, VL */
+    MZ_ATTN_ISA_NEON_FP16, /* NEON with FMLAL; a few rows over fp16 lose what ggml-cpu loses in a query too */
+    MZ_ATTN_ISA_AVX2,      /* AVX2, FMA, F16C */
+    MZ_ATTN_ISA_AVX512,    /* AVX-512 F, BW, DQ, VL */
     MZ_ATTN_ISA_COUNT
 };
 

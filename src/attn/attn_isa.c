@@ -17,27 +17,50 @@ static bool has_avx2(void)
            __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-static bool has_avx512(void)
+static bool processor_has(enum mz_attn_isa isa)
 {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return isa == MZ_ATTN_ISA_AVX512
+               ? has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
+               : isa == MZ_ATTN_ISA_AVX2 && has_avx2();
+}
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+/* Every one has NEON. FMLAL was added later, after fp16 conversions and scalars, which the compiler may use
+ * with it. */
+static bool processor_has(enum mz_attn_isa isa)
+{
+    const unsigned long fp16 = HWCAP_FPHP | HWCAP_ASIMDHP | HWCAP_ASIMDFHM;
+
+    return isa == MZ_ATTN_ISA_NEON || (isa == MZ_ATTN_ISA_NEON_FP16 && (getauxval(AT_HWCAP) & fp16) == fp16);
 }
 #else
-static bool has_avx2(void)
+static bool processor_has(enum mz_attn_isa isa)
 {
-    return false;
-}
-
-static bool has_avx512(void)
-{
+    (void)isa;
     return false;
 }
 #endif
 
-static const char *const names[MZ_ATTN_ISA_COUNT] = {
-    [MZ_ATTN_ISA_BEST] = "best", [MZ_ATTN_ISA_PLAIN] = "plain",   [MZ_ATTN_ISA_NEON] = "neon",
-    [MZ_ATTN_ISA_AVX2] = "avx2", [MZ_ATTN_ISA_AVX512] = "avx512",
+/* BEST is whichever the others give. */
+static const struct {
+    const char *name;
+    const struct mz_attn_kernel *const *kernel;
+} isas[MZ_ATTN_ISA_COUNT] = {
+    [MZ_ATTN_ISA_BEST] = {"best", NULL},
+    [MZ_ATTN_ISA_PLAIN] = {"plain", &mz_attn_kernel_plain},
+    [MZ_ATTN_ISA_NEON] = {"neon", &mz_attn_kernel_neon},
+    [MZ_ATTN_ISA_NEON_FP16] = {"neon-fp16", &mz_attn_kernel_neon_fp16},
+    [MZ_ATTN_ISA_AVX2] = {"avx2", &mz_attn_kernel_avx2},
+    [MZ_ATTN_ISA_AVX512] = {"avx512", &mz_attn_kernel_avx512},
 };
+
+static bool is_isa(enum mz_attn_isa isa)
+{
+    return (unsigned)isa < MZ_ATTN_ISA_COUNT;
+}
 
 enum mz_attn_isa mz_attn_isa_best(void)
 {
@@ -50,40 +73,21 @@ enum mz_attn_isa mz_attn_isa_best(void)
 
 bool mz_attn_isa_usable(enum mz_attn_isa isa)
 {
-    switch (isa) {
-    case MZ_ATTN_ISA_BEST:
-    case MZ_ATTN_ISA_PLAIN:
+    if (isa == MZ_ATTN_ISA_BEST || isa == MZ_ATTN_ISA_PLAIN)
         return true;
-    case MZ_ATTN_ISA_NEON: /* every processor that runs AArch64 has it */
-        return mz_attn_kernel_neon != NULL;
-    case MZ_ATTN_ISA_AVX2:
-        return mz_attn_kernel_avx2 && has_avx2();
-    case MZ_ATTN_ISA_AVX512:
-        return mz_attn_kernel_avx512 && has_avx512();
-    default:
-        return false;
-    }
+    return is_isa(isa) && *isas[isa].kernel && processor_has(isa);
 }
 
 const char *mz_attn_isa_name(enum mz_attn_isa isa)
 {
-    return isa >= 0 && isa < MZ_ATTN_ISA_COUNT ? names[isa] : "unknown";
+    return is_isa(isa) ? isas[isa].name : "unknown";
 }
 
 const struct mz_attn_kernel *mz_attn_kernel_get(enum mz_attn_isa isa)
 {
-    switch (isa == MZ_ATTN_ISA_BEST ? mz_attn_isa_best() : isa) {
-    case MZ_ATTN_ISA_PLAIN:
-        return mz_attn_kernel_plain;
-    case MZ_ATTN_ISA_NEON:
-        return mz_attn_kernel_neon;
-    case MZ_ATTN_ISA_AVX2:
-        return mz_attn_kernel_avx2;
-    case MZ_ATTN_ISA_AVX512:
-        return mz_attn_kernel_avx512;
-    default:
-        return NULL;
-    }
+    if (isa == MZ_ATTN_ISA_BEST)
+        isa = mz_attn_isa_best();
+    return is_isa(isa) ? *isas[isa].kernel : NULL;
 }
 
 /*
@@ -92,20 +96,18 @@ const struct mz_attn_kernel *mz_attn_kernel_get(enum mz_attn_isa isa)
  * ggml multiplies fp16 in tiles, but not q8_0, which it takes row by row for every query row.
  *
  * - AVX-512: fp16 2.1 to 9.8 times as fast below 64 rows, 1.7 to 3.4 from there; q8_0 3.4 to 15 times.
- *   One row over a single chunk: SmolLM2-135M (9/3 heads of 64) generates its first 256 tokens 3 to 9 % slower than with
- *   ggml's, Qwen3-0.6B (16/8 of 128) as fast; with two chunks both are level or ahead. So that is left to ggml.
+ *   One row over a single chunk: SmolLM2-135M (9/3 heads of 64) generates its first 256 tokens 3 to 9 %
+ * slower than with ggml's, Qwen3-0.6B (16/8 of 128) as fast; with two chunks both are level or ahead. So that
+ * is left to ggml.
  * - AVX2: fp16 1.4 to 9.7 times as fast below 64 rows, 1.2 to 2.2 from there; q8_0 3.4 to 6.1 times.
  * - plain: 0.06 to 0.3: for processors that have none of the others, and for tests.
- * - NEON: runs under an emulator only so far, which says nothing about time: ggml's is taken. fp16 arithmetic
- *   (FMLAL) would save one conversion in 16 multiplications where rows share K and V; but it wants queries
- *   and weights in fp16 too, which is 5e-4 off, or in two halves, which is twice the multiplications.
+ * - NEON: runs under an emulator only so far, which says nothing about time: ggml's is taken.
  */
 static const struct {
     enum mz_attn_isa isa;
     uint32_t one_row_above; /* a single query row from more cached tokens than this; several always */
 } wins[] = {
-    {MZ_ATTN_ISA_AVX512, MZ_ATTN_CHUNK},
-    {MZ_ATTN_ISA_AVX2, MZ_ATTN_CHUNK}, /* as for AVX-512 */
+    {MZ_ATTN_ISA_AVX512, MZ_ATTN_CHUNK}, {MZ_ATTN_ISA_AVX2, MZ_ATTN_CHUNK}, /* as for AVX-512 */
 };
 
 bool mz_attn_wins(const struct mz_attn *a, enum mz_attn_isa isa)

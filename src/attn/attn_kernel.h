@@ -29,7 +29,13 @@ struct mz_attn_job {
     float *k; /* [MZ_ATTN_TILE][dk_pad], two steps of widened K rows; unused with plan->few */
     /* Then weights: [MZ_ATTN_CHUNK][block_rows], or [block_rows][MZ_ATTN_CHUNK] with plan->few. */
     float *logits;
-    float *bias; /* slope * mask, laid out like the logits of a tile */
+    float *bias; /* slope * mask, laid out like the logits of a tile; unused with plan->few */
+
+    /* With plan->few, where K and V are multiplied as fp16: queries without the scale, in the place of q;
+     * what their sums are multiplied by; the weights, beside those in fp32. */
+    uint16_t *q_halves;
+    float q_factor[MZ_ATTN_BLOCK_MAX];
+    uint16_t *weights;
 
     float slope[MZ_ATTN_BLOCK_MAX];          /* of each row's head; 1 without ALiBi */
     const uint16_t *mask[MZ_ATTN_BLOCK_MAX]; /* of each row, at token 0; NULL without mask. Rows that share it
@@ -56,6 +62,7 @@ struct mz_attn_kernel {
 /* Each NULL when the compiler does not build for that instruction set. */
 extern const struct mz_attn_kernel *const mz_attn_kernel_plain;
 extern const struct mz_attn_kernel *const mz_attn_kernel_neon;
+extern const struct mz_attn_kernel *const mz_attn_kernel_neon_fp16;
 extern const struct mz_attn_kernel *const mz_attn_kernel_avx2;
 extern const struct mz_attn_kernel *const mz_attn_kernel_avx512;
 

@@ -14,6 +14,13 @@
  * - VF_QK_VECTORS, VF_QK_TOKENS(vectors): register blocking, see below
  * - VF_FEW_MAX: up to so many rows "few" is faster
  *
+ * Where fp16 is multiplied without being widened, VF_HALVES is 1, a vf may hold 2 * VF_LANES fp16 values, and
+ *
+ * - vf_halves loads them; vf_store_half rounds a vf of floats to VF_LANES of them
+ * - vf_halves_dot(x, y, z): z plus the products of x and y, two to a lane
+ * - vf_halves_low(x, y, i, z), vf_halves_high: z plus the lower or upper half of x times element i of y
+ * - VF_FEW_MAX_HALVES: VF_FEW_MAX for K of fp16. "few" multiplies fp16 K and V that way, "block" does not
+ *
  * Per chunk: logits of all its tokens, softmax once, then V is added with the accumulators in registers
  * (attn_values.inc.h). K and V are used as they lie in the cache, each element widened in a register. Two
  * ways to the logits, chosen by the number of rows in a group (attn_plan.c):
@@ -37,39 +44,22 @@
 #define TILE   MZ_ATTN_TILE
 #define TILES  (MZ_ATTN_CHUNK / TILE)
 
+#ifndef VF_HALVES /* compiled, but not used */
+#define VF_HALVES                  0
+#define VF_FEW_MAX_HALVES          VF_FEW_MAX
+#define vf_halves(p)               vf_half(p)
+#define vf_halves_dot(x, y, z)     vf_fma(x, y, z)
+#define vf_halves_low(x, y, i, z)  ((void)(i), vf_fma(x, y, z))
+#define vf_halves_high(x, y, i, z) ((void)(i), vf_fma(x, y, z))
+#define vf_store_half(p, x)        ((void)(p), (void)(x))
+#endif
+
 #include "attn/attn_math.inc.h"
 #include "attn/attn_rows.inc.h"
+#include "attn/attn_queries.inc.h"
 #include "attn/attn_block.inc.h"
 #include "attn/attn_few.inc.h"
 #include "attn/attn_values.inc.h"
-
-/* ---- queries */
-
-static const float *query_row(const struct mz_attn_job *job, uint32_t i)
-{
-    const struct mz_attn *a = job->a;
-    uint32_t row = job->row0 + i, group = job->plan->group;
-
-    return (const float *)((const char *)a->q + row / group * a->q_row_bytes + job->seq * a->q_seq_bytes +
-                           (job->kv_head * group + row % group) * a->q_head_bytes);
-}
-
-/* Scale goes into the queries; with a soft-cap, they give the argument of tanh. */
-static void pack(struct mz_attn_job *job)
-{
-    const struct mz_attn *a = job->a;
-    const struct mz_attn_plan *p = job->plan;
-    float scale = a->logit_softcap != 0.0f ? a->scale / a->logit_softcap : a->scale;
-    size_t row_step = p->few ? p->dk_pad : 1, step = p->few ? 1 : p->block_rows;
-
-    memset(job->q, 0, (size_t)p->dk_pad * p->block_rows * sizeof(float));
-    for (uint32_t i = 0; i < job->n_rows; i++) {
-        const float *src = query_row(job, i);
-
-        for (uint32_t d = 0; d < a->dk; d++)
-            job->q[i * row_step + d * step] = src[d] * scale;
-    }
-}
 
 /* ---- a chunk */
 
@@ -112,7 +102,7 @@ static void softmax(struct mz_attn_job *job, const struct walk *w, float *alpha)
 {
     if (!job->plan->few)
         block_softmax(job, w, alpha);
-    for (uint32_t r = 0; job->plan->few && r < job->plan->block_rows; r++)
+    for (uint32_t r = 0; job->plan->few && r < few_rows(job); r++)
         alpha[r] = few_softmax(job, w, r);
 }
 
@@ -148,7 +138,10 @@ static void run_chunk(struct mz_attn_job *job, uint32_t chunk, uint32_t n_tokens
 }
 
 static const struct mz_attn_kernel kernel = {
-    .geometry = {.lanes = VF_LANES, .block_rows = VF_QK_VECTORS * VF_LANES, .few_rows = VF_FEW_MAX},
+    .geometry = {.lanes = VF_LANES,
+                 .block_rows = VF_QK_VECTORS * VF_LANES,
+                 .few_step = (VF_HALVES + 1) * VF_LANES,
+                 .few_rows = {[MZ_ATTN_F16] = VF_FEW_MAX_HALVES, [MZ_ATTN_Q8_0] = VF_FEW_MAX}},
     .pack = pack,
     .chunk = run_chunk,
 };

@@ -28,7 +28,7 @@ static uint64_t round_up(uint64_t value, uint64_t step)
  */
 static bool is_few(const struct mz_attn *a, const struct mz_attn_geometry *g, uint32_t group_rows)
 {
-    return group_rows <= g->few_rows && a->dk % g->lanes == 0 && a->dv % g->lanes == 0;
+    return group_rows <= g->few_rows[a->k_type] && a->dk % g->few_step == 0 && a->dv % g->few_step == 0;
 }
 
 static void cut_rows(const struct mz_attn *a, const struct mz_attn_geometry *g, struct mz_attn_plan *p)
@@ -38,7 +38,7 @@ static void cut_rows(const struct mz_attn *a, const struct mz_attn_geometry *g, 
     p->few = is_few(a, g, p->group_rows);
     if (p->few) {
         p->block_rows = p->group_rows;
-        while (p->block_rows & (p->block_rows - 1)) /* 1, 2, 4 or 8: what the kernel takes at a time */
+        while (p->block_rows & (p->block_rows - 1)) /* 1, 2, or fours: what the kernel takes at a time */
             p->block_rows++;
     } else {
         p->block_rows = g->lanes;
@@ -86,7 +86,7 @@ static uint64_t scratch_floats(const struct mz_attn *a, const struct mz_attn_pla
     uint64_t tile = MZ_ATTN_TILE, rows = p->block_rows;
 
     if (p->few)
-        return rows * (round_up(a->dk, MZ_ATTN_PAD) + MZ_ATTN_CHUNK + tile);
+        return rows * (round_up(a->dk, MZ_ATTN_PAD) + MZ_ATTN_CHUNK + MZ_ATTN_CHUNK / 2);
     return rows * (round_up(a->dk, MZ_ATTN_PAD) + MZ_ATTN_CHUNK + tile) + tile * p->dk_pad;
 }
 

@@ -24,8 +24,10 @@
 struct mz_attn_geometry {
     uint32_t lanes;      /* floats in a vector */
     uint32_t block_rows; /* most rows of a block, a multiple of lanes */
-    uint32_t few_rows; /* up to so many rows of a group the other algorithm is faster: dot products along the
-                          head */
+    /* By the type of K: up to so many rows of a group the other algorithm is faster, dot products along the
+     * head, if dk and dv are multiples of few_step. */
+    uint32_t few_rows[MZ_ATTN_TYPE_COUNT];
+    uint32_t few_step;
 };
 
 struct mz_attn_plan {

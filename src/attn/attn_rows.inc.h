@@ -47,6 +47,12 @@ INLINE vf elements(const void *row, uint32_t d, const enum mz_attn_type type)
     return vf_mul(vf_bytes(q8->values + d % MZ_ATTN_Q8), vf_set_half(q8->scale));
 }
 
+/* Whether "few" multiplies elements of this type without widening them. */
+INLINE bool by_halves(enum mz_attn_type type)
+{
+    return VF_HALVES && type == MZ_ATTN_F16;
+}
+
 /* Rows of the other heads lie between two rows of this one: the hardware's prefetcher sees strides that often
  * cross a page and stops there. Into the second-level cache: in the first, rows that are a power of two apart
  * push out each other (1 row, 8k tokens, one thread of a Zen 4: 3.5 ms that way, 2.3 ms this way). */

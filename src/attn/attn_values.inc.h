@@ -10,24 +10,61 @@ INLINE struct weights weights_of(const struct mz_attn_job *job, const bool few)
     return few ? (struct weights){1, MZ_ATTN_CHUNK} : (struct weights){job->plan->block_rows, 1};
 }
 
-/* acc = acc * alpha + weights * V for `rows` rows and n_vectors vectors from element d on. */
-INLINE void pv_step(const struct mz_attn_job *job, const struct walk *w, uint32_t row, uint32_t d,
-                    const float *alpha, const bool few, const uint32_t rows, const uint32_t n_vectors,
-                    const enum mz_attn_type type)
+/* What stands for V behind the last token, where weights are 0. */
+static const uint16_t no_values[MZ_ATTN_HEAD_MAX];
+
+/* sum += weights * V for the 2 * VF_LANES tokens from t on; all of them are there if `whole`. */
+INLINE void add_tokens(const struct mz_attn_job *job, const struct walk *w, uint32_t row, uint32_t t,
+                       uint32_t d, vf sum[VF_SUMS][8], const uint32_t rows, const uint32_t n_vectors,
+                       const bool whole)
+{
+    vf weights[VF_PV_ROWS];
+
+    for (uint32_t i = 0; d == 0 && whole && i < 2 * VF_LANES; i++)
+        row_prefetch((const char *)row_of(w->v, t + FEW_AHEAD + i),
+                     mz_attn_row_size(job->a->dv, MZ_ATTN_F16));
+#pragma GCC unroll 16
+    for (uint32_t r = 0; r < rows; r++)
+        weights[r] = vf_halves(job->weights + (size_t)(row + r) * MZ_ATTN_CHUNK + t);
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < 2 * VF_LANES; i++) {
+        const uint16_t *v = whole || t + i < w->n_tokens ? row_of(w->v, t + i) : no_values;
+
+#pragma GCC unroll 16
+        for (uint32_t j = 0; j < n_vectors; j += 2) {
+            vf x = vf_halves(v + d + j * VF_LANES);
+
+#pragma GCC unroll 16
+            for (uint32_t r = 0; r < rows; r++) {
+                sum[r][j] = vf_halves_low(x, weights[r], i, sum[r][j]);
+                sum[r][j + 1] = vf_halves_high(x, weights[r], i, sum[r][j + 1]);
+            }
+        }
+    }
+}
+
+/* sum += weights * V, from element d on, of fp16 that is not widened. */
+INLINE void add_halves(const struct mz_attn_job *job, const struct walk *w, uint32_t row, uint32_t d,
+                       vf sum[VF_SUMS][8], const uint32_t rows, const uint32_t n_vectors)
+{
+    for (uint32_t t = walk_to(w, 0); t < w->n_tokens; t = walk_to(w, t + 2 * VF_LANES)) {
+        if (t + 2 * VF_LANES <= w->n_tokens)
+            add_tokens(job, w, row, t, d, sum, rows, n_vectors, true);
+        else
+            add_tokens(job, w, row, t, d, sum, rows, n_vectors, false);
+    }
+}
+
+/* The same, token by token, of anything. */
+INLINE void add_floats(const struct mz_attn_job *job, const struct walk *w, uint32_t row, uint32_t d,
+                       vf sum[VF_SUMS][8], const bool few, const uint32_t rows, const uint32_t n_vectors,
+                       const enum mz_attn_type type)
 {
     const struct weights at = weights_of(job, few);
     const float *weights = job->logits + (size_t)row * at.row_step;
-    size_t dv_pad = job->plan->dv_pad;
     uint32_t v_bytes = few && d == 0 ? mz_attn_row_size(job->a->dv, type) : 0;
     const char *line = !few && row == 0 && d % 16 == 0 && w->next_k.at ? w->next_k.at + d / 32 * 64 : NULL;
-    float *acc = job->acc + (size_t)row * dv_pad + d;
-    vf sum[VF_SUMS][8];
 
-#pragma GCC unroll 16
-    for (uint32_t r = 0; r < rows; r++)
-#pragma GCC unroll 16
-        for (uint32_t i = 0; i < n_vectors; i++)
-            sum[r][i] = vf_mul(vf_load(acc + r * dv_pad + i * VF_LANES), vf_set(alpha[row + r]));
     for (uint32_t t = walk_to(w, 0); t < w->n_tokens; t = walk_to(w, t)) {
         for (uint32_t end = tile_end(w, t); t < end; t++) {
             const float *weight = weights + (size_t)t * at.token_step;
@@ -45,6 +82,26 @@ INLINE void pv_step(const struct mz_attn_job *job, const struct walk *w, uint32_
             }
         }
     }
+}
+
+/* acc = acc * alpha + weights * V for `rows` rows and n_vectors vectors from element d on. */
+INLINE void pv_step(const struct mz_attn_job *job, const struct walk *w, uint32_t row, uint32_t d,
+                    const float *alpha, const bool few, const uint32_t rows, const uint32_t n_vectors,
+                    const enum mz_attn_type type)
+{
+    size_t dv_pad = job->plan->dv_pad;
+    float *acc = job->acc + (size_t)row * dv_pad + d;
+    vf sum[VF_SUMS][8];
+
+#pragma GCC unroll 16
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < n_vectors; i++)
+            sum[r][i] = vf_mul(vf_load(acc + r * dv_pad + i * VF_LANES), vf_set(alpha[row + r]));
+    if (few && by_halves(type))
+        add_halves(job, w, row, d, sum, rows, n_vectors);
+    else
+        add_floats(job, w, row, d, sum, few, rows, n_vectors, type);
 #pragma GCC unroll 16
     for (uint32_t r = 0; r < rows; r++)
 #pragma GCC unroll 16
@@ -72,7 +129,7 @@ static void pv_rest(struct mz_attn_job *job, const struct walk *w, const float *
 INLINE void pv_rows(const struct mz_attn_job *job, const struct walk *w, uint32_t row, const float *alpha,
                     const bool few, const uint32_t rows, const enum mz_attn_type type)
 {
-    const uint32_t most = VF_SUMS / rows < 8 ? VF_SUMS / rows : 8;
+    const uint32_t most = VF_SUMS / rows < 8 ? VF_SUMS / rows : 8, least = few && by_halves(type) ? 2 : 1;
     uint32_t dv = job->a->dv, d = 0;
 
     for (; d + most * VF_LANES <= dv; d += most * VF_LANES)
@@ -81,8 +138,8 @@ INLINE void pv_rows(const struct mz_attn_job *job, const struct walk *w, uint32_
         pv_step(job, w, row, d, alpha, few, rows, 4, type);
         d += 4 * VF_LANES;
     }
-    for (; most > 1 && d + VF_LANES <= dv; d += VF_LANES)
-        pv_step(job, w, row, d, alpha, few, rows, 1, type);
+    for (; most > least && d + least * VF_LANES <= dv; d += least * VF_LANES)
+        pv_step(job, w, row, d, alpha, few, rows, least, type);
 }
 
 /* So many rows are taken at a time when n are left: a power of two. One or two rows of padding, which a block

@@ -2,9 +2,11 @@
 #include <arm_neon.h>
 #include <string.h>
 
-#define VF_LANES   4
-#define VF_SUMS    16 /* of the 32 registers */
+#define VF_LANES 4
+#define VF_SUMS  16 /* of the 32 registers */
+#ifndef VF_PV_ROWS
 #define VF_PV_ROWS 16
+#endif
 #define VF_FEW_MAX 4
 
 #define VF_QK_TOKENS(vectors) ((vectors) == 1 ? 8 : (vectors) == 2 ? 8 : 4)

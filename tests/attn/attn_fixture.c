@@ -161,11 +161,11 @@ static double element(const uint16_t *row, uint32_t d, enum mz_attn_type type)
     return type == MZ_ATTN_Q8_0 ? half * ((const int8_t *)row)[d / 32 * 34 + 2 + d % 32] : half;
 }
 
-static void fill_row(uint16_t *row, uint32_t n, enum mz_attn_type type, uint64_t *state)
+static void fill_row(uint16_t *row, uint32_t n, enum mz_attn_type type, double size, uint64_t *state)
 {
     for (uint32_t d = 0; d < n; d++) {
         if (type == MZ_ATTN_F16)
-            row[d] = half_from_double(next_number(state));
+            row[d] = half_from_double(next_number(state) * size);
         else
             ((int8_t *)row)[d / 32 * 34 + 2 + d % 32] = (int8_t)(next_random(state) % 255 - 127);
         if (type == MZ_ATTN_Q8_0 && d % 32 == 0)
@@ -174,11 +174,11 @@ static void fill_row(uint16_t *row, uint32_t n, enum mz_attn_type type, uint64_t
 }
 
 /* K or V: rows 16 bytes longer than needed, so that no stride is the natural one. Unused space is NaN. */
-static uint16_t *fill_cache(const struct attn_case *c, uint32_t size, enum mz_attn_type type,
+static uint16_t *fill_cache(const struct attn_case *c, uint32_t n, enum mz_attn_type type, double size,
                             uint64_t *row_bytes, uint64_t *head_bytes, const void ***chunks, uint64_t *state)
 {
     uint64_t tokens = c->kv ? c->kv : 1, n_chunks = (c->kv + MZ_ATTN_CHUNK - 1) / MZ_ATTN_CHUNK, seq_bytes;
-    uint64_t row = row_size(size, type);
+    uint64_t row = row_size(n, type);
     uint16_t *cache;
 
     *head_bytes = c->head_major ? tokens * (row + 16) : row;
@@ -192,7 +192,8 @@ static uint16_t *fill_cache(const struct attn_case *c, uint32_t size, enum mz_at
     for (uint64_t i = 0; i < (uint64_t)c->seqs * c->kv * c->kv_heads; i++) {
         uint64_t head = i % c->kv_heads, token = i / c->kv_heads % c->kv, seq = i / c->kv_heads / c->kv;
 
-        fill_row(cache + (seq * seq_bytes + token * *row_bytes + head * *head_bytes) / 2, size, type, state);
+        fill_row(cache + (seq * seq_bytes + token * *row_bytes + head * *head_bytes) / 2, n, type, size,
+                 state);
     }
     return cache;
 }
@@ -253,7 +254,14 @@ static double slope_of(const struct attn_case *c, uint32_t head)
     return pow(2, -(double)c->max_bias / 2 / n * (2 * (head - n) + 1));
 }
 
-static double logit(const struct attn_fixture *f, uint32_t seq, uint32_t head, uint32_t row, uint32_t token)
+static double rounded(double value)
+{
+    return half_to_double(half_from_double(value));
+}
+
+/* `halves`: of a query in fp16. */
+static double logit(const struct attn_fixture *f, uint32_t seq, uint32_t head, uint32_t row, uint32_t token,
+                    bool halves)
 {
     const struct attn_case *c = &f->c;
     const float *q = f->q + ((uint64_t)(seq * c->rows + row) * c->heads + head) * c->dk;
@@ -263,7 +271,7 @@ static double logit(const struct attn_fixture *f, uint32_t seq, uint32_t head, u
     if (mask == -INFINITY)
         return mask;
     for (uint32_t d = 0; d < c->dk; d++)
-        sum += (double)q[d] * element(k, d, c->k_type);
+        sum += (halves ? rounded((double)q[d]) : (double)q[d]) * element(k, d, c->k_type);
     sum *= (double)f->a.scale;
     if (c->softcap != 0)
         sum = (double)c->softcap * tanh(sum / (double)c->softcap);
@@ -277,7 +285,7 @@ static void expect_row(struct attn_fixture *f, uint32_t seq, uint32_t head, uint
     double m = c->sinks ? (double)f->sinks[head] : -INFINITY, sum;
 
     for (uint32_t t = 0; t < c->kv; t++) {
-        logits[t] = logit(f, seq, head, row, t);
+        logits[t] = logit(f, seq, head, row, t, false);
         m = fmax(m, logits[t]);
     }
     if (m == -INFINITY)
@@ -308,7 +316,88 @@ static void expect(struct attn_fixture *f)
     free(logits);
 }
 
+/* ---- what ggml-cpu rounds, one query row after the other: queries, and the sum of values after every token
+ */
+
+static void round_row(const struct attn_fixture *f, uint32_t seq, uint32_t head, uint32_t row, double *dst)
+{
+    const struct attn_case *c = &f->c;
+    double m = -INFINITY, sum = 0, sink = c->sinks ? (double)f->sinks[head] : -INFINITY;
+
+    memset(dst, 0, c->dv * sizeof(*dst));
+    for (uint32_t t = 0; t < c->kv; t++) {
+        const uint16_t *v = v_at(f, seq, head / (c->heads / c->kv_heads), t);
+        double x = logit(f, seq, head, row, t, c->k_type == MZ_ATTN_F16), old = 1, w;
+
+        if (x == -INFINITY)
+            continue;
+        if (x > m) {
+            old = exp(m - x);
+            m = x;
+        }
+        w = exp(x - m);
+        sum = sum * old + w;
+        for (uint32_t d = 0; d < c->dv; d++) {
+            if (c->v_type == MZ_ATTN_F16)
+                dst[d] = rounded((old < 1 ? rounded(dst[d] * old) : dst[d]) + w * element(v, d, c->v_type));
+            else
+                dst[d] = dst[d] * old + w * element(v, d, c->v_type);
+        }
+    }
+    sum += exp(sink - m);
+    for (uint32_t d = 0; d < c->dv && sum > 0 && m > -INFINITY; d++)
+        dst[d] /= sum;
+}
+
+double attn_fixture_ggml_error(const struct attn_fixture *f)
+{
+    const struct attn_case *c = &f->c;
+    double *dst = get(c->dv * sizeof(*dst)), worst = 0;
+
+    for (uint32_t i = 0; i < c->seqs * c->rows * c->heads; i++) {
+        const double *expected = f->expected + (uint64_t)i * c->dv;
+
+        round_row(f, i / c->heads / c->rows, i % c->heads, i / c->heads % c->rows, dst);
+        for (uint32_t d = 0; d < c->dv; d++)
+            if (!(fabs(dst[d] - expected[d]) <= worst))
+                worst = isnan(dst[d]) ? INFINITY : fabs(dst[d] - expected[d]);
+    }
+    free(dst);
+    return f->scale > 0 ? worst / f->scale : worst;
+}
+
+/* ---- bounds */
+
+/* fp32 throughout. Measured: 4e-6 at most, where sums of 5000 weights are added one by one; what fp16 loses
+ * in K and V is in the reference too. */
+#define FP32_ERROR_MAX 1e-5
+
+/* A query and the weights rounded to fp16, up to 2^-11 each. */
+#define HALVES_ERROR_MAX 1e-3
+#define HALVES_ROWS_MAX  32 /* so many rows of a group at most */
+#define FLOOR            1e-6
+
+static bool takes_halves(const struct attn_case *c, enum mz_attn_isa isa)
+{
+    if (isa == MZ_ATTN_ISA_BEST)
+        isa = mz_attn_isa_best();
+    return isa == MZ_ATTN_ISA_NEON_FP16 && c->rows * c->heads / c->kv_heads <= HALVES_ROWS_MAX &&
+           c->dk % 8 == 0 && c->dv % 8 == 0 && (c->k_type == MZ_ATTN_F16 || c->v_type == MZ_ATTN_F16);
+}
+
+double attn_fixture_error_max(const struct attn_fixture *f, enum mz_attn_isa isa)
+{
+    if (!takes_halves(&f->c, isa))
+        return FP32_ERROR_MAX;
+    return fmin(fmax(attn_fixture_ggml_error(f) + FLOOR, FP32_ERROR_MAX), HALVES_ERROR_MAX);
+}
+
 /* ---- life */
+
+static double of_size(float size)
+{
+    return size != 0 ? (double)size : 1;
+}
 
 static void fill_queries(struct attn_fixture *f, uint64_t *state)
 {
@@ -319,7 +408,7 @@ static void fill_queries(struct attn_fixture *f, uint64_t *state)
     f->dst = get(n * c->dv * sizeof(float));
     f->expected = get(n * c->dv * sizeof(double));
     for (uint64_t i = 0; i < n * c->dk; i++)
-        f->q[i] = (float)(2 * next_number(state));
+        f->q[i] = (float)(2 * next_number(state) * of_size(c->q_size));
     f->a.q = f->q;
     f->a.dst = f->dst;
     f->a.q_head_bytes = c->dk * sizeof(float);
@@ -349,12 +438,14 @@ struct attn_fixture *attn_fixture_create(const struct attn_case *c)
                             .dv = c->dv,
                             .k_type = c->k_type,
                             .v_type = c->v_type,
-                            .scale = 1.0f / sqrtf((float)c->dk),
+                            .scale = (float)(1 / sqrt(c->dk) / of_size(c->q_size) / of_size(c->k_size)),
                             .max_bias = c->max_bias,
                             .logit_softcap = c->softcap};
     fill_queries(f, &state);
-    f->k = fill_cache(c, c->dk, c->k_type, &f->a.k_row_bytes, &f->a.k_head_bytes, &f->k_chunks, &state);
-    f->v = fill_cache(c, c->dv, c->v_type, &f->a.v_row_bytes, &f->a.v_head_bytes, &f->v_chunks, &state);
+    f->k = fill_cache(c, c->dk, c->k_type, of_size(c->k_size), &f->a.k_row_bytes, &f->a.k_head_bytes,
+                      &f->k_chunks, &state);
+    f->v = fill_cache(c, c->dv, c->v_type, of_size(c->v_size), &f->a.v_row_bytes, &f->a.v_head_bytes,
+                      &f->v_chunks, &state);
     f->a.k = f->k_chunks;
     f->a.v = f->v_chunks;
     fill_mask(f, &state);
@@ -453,11 +544,11 @@ const char *attn_case_text(const struct attn_case *c)
     static char text[200];
 
     snprintf(text, sizeof(text),
-             "rows %u heads %u/%u seqs %u kv %u d %u/%u%s%s mask %s%s%s%s softcap %g alibi %g", c->rows,
-             c->heads, c->kv_heads, c->seqs, c->kv, c->dk, c->dv, c->k_type ? " K q8_0" : "",
+             "rows %u heads %u/%u seqs %u kv %u d %u/%u%s%s mask %s%s%s%s softcap %g alibi %g sizes %g %g %g",
+             c->rows, c->heads, c->kv_heads, c->seqs, c->kv, c->dk, c->dv, c->k_type ? " K q8_0" : "",
              c->v_type ? " V q8_0" : "", masks[c->mask], c->sinks ? " sinks" : "",
              c->head_major ? " head-major" : "", c->poison ? " poison" : "", (double)c->softcap,
-             (double)c->max_bias);
+             (double)c->max_bias, of_size(c->q_size), of_size(c->k_size), of_size(c->v_size));
     return text;
 }
 
@@ -521,6 +612,12 @@ const struct attn_case attn_cases[] = {
     {SHAPE(1, 4, 2, 300, 64), .mask = MASK_CAUSAL, .sinks = true},
     {SHAPE(50, 4, 2, 300, 64), .mask = MASK_CAUSAL, .sinks = true},
     {SHAPE(7, 12, 4, 300, 64), .mask = MASK_CAUSAL, .sinks = true, .max_bias = 4, .softcap = 5},
+    /* numbers near and beyond the ends of fp16 */
+    {SHAPE(1, 2, 2, 300, 128), .q_size = 1e6f},
+    {SHAPE(1, 8, 2, 300, 128), .q_size = 1e30f, .k_size = 16000, .v_size = 16000},
+    {SHAPE(1, 4, 2, 300, 128), .q_size = 1e-6f, .k_size = 1e-3f, .v_size = 16000},
+    {SHAPE(1, 4, 2, 257, 64), .q_size = 1e-30f, .mask = MASK_CAUSAL, .softcap = 10},
+    {SHAPE(8, 4, 2, 257, 64), .q_size = 1e6f, .k_size = 16000, .mask = MASK_CAUSAL},
     /* head sizes that are no whole vectors, or differ */
     {SHAPE(1, 4, 2, 300, 72), .mask = MASK_CAUSAL},
     {SHAPE(1, 4, 2, 300, 40), .mask = MASK_CAUSAL},

@@ -28,6 +28,8 @@ struct attn_case {
     enum mask_kind mask;
     uint32_t mask_heads, mask_seqs; /* 0: 1 */
     float softcap, max_bias;
+    float q_size, k_size, v_size; /* the numbers of q, and of fp16 K and V, are so many times as large as
+                                     usual (0: 1); the scale makes up for it */
     bool sinks;
     bool head_major; /* K and V as [head][token] instead of [token][head] */
     bool unchecked;  /* no fp64 reference is computed */
@@ -57,6 +59,16 @@ int attn_fixture_run(struct attn_fixture *f, int nth);
 /* Largest distance of dst from expected, relative to f->scale (absolute when that is 0); infinite when NaN.
  */
 double attn_fixture_error(const struct attn_fixture *f);
+
+/* What ggml-cpu's error would be, computed by its rounding of fp16 in fp64: with fewer than 64 query rows it
+ * rounds queries to the type of K, and the sum of fp16 values after every token. (For K of another type than
+ * fp16: without the rounding of queries.) Infinite where its numbers overflow. */
+double attn_fixture_ggml_error(const struct attn_fixture *f);
+
+/* The largest error that `isa` may have, relative to f->scale: a constant for fp32 throughout; where fp16 is
+ * multiplied as it is, ggml-cpu's own and a little, but no more than a rounded query and a rounded weight
+ * cost. */
+double attn_fixture_error_max(const struct attn_fixture *f, enum mz_attn_isa isa);
 
 /* For messages. */
 const char *attn_case_text(const struct attn_case *c);
