@@ -50,21 +50,6 @@ static void widen_rest(const struct mz_attn_job *job, const struct meanwhile *m,
             out[t * GROUP + d - whole] = mz_attn_element(m->k[t], d, job->a->k_type);
 }
 
-/*
- * Lines of memory that later work needs are asked for one by one while something else is multiplied: V of a
- * chunk during its logits, K of the next chunk during its values. In bursts they would be more than a core
- * keeps under way, and be dropped (8 rows, 8k tokens, one thread of a Zen 4: 7.2 ms in bursts, 6.3 ms
- * spread).
- *
- * Work on element d of the one row goes with byte 2 * d of the other: half of the tokens ask for a line when
- * its first half is due, the others when its second is.
- */
-INLINE void ask(const char *line, uint64_t bytes, uint32_t t, uint32_t half)
-{
-    if (line && (t ^ half) % 2 == 0)
-        __builtin_prefetch(line + t * bytes, 0, 2);
-}
-
 /* Adds one element of n_tokens tokens. */
 INLINE void qk_add(const float *q, const float *k, vf sum[STEP_MAX][VF_QK_VECTORS], const uint32_t n_tokens,
                    const uint32_t n_vectors)
@@ -84,19 +69,14 @@ INLINE void qk_add(const float *q, const float *k, vf sum[STEP_MAX][VF_QK_VECTOR
     }
 }
 
-/* Lines of 32 bytes in a row. */
-INLINE uint32_t row_halves(uint32_t n, enum mz_attn_type type)
-{
-    return (mz_attn_row_size(n, type) + 31) / 32;
-}
-
 /* Logits of n_tokens tokens for n_vectors vectors of rows: n_tokens * n_vectors sums in registers. */
 INLINE void qk_step(const struct mz_attn_job *job, const float *k, float *logits, const struct meanwhile *m,
                     const uint32_t n_tokens, const uint32_t n_vectors, const enum mz_attn_type type)
 {
     const uint32_t rows = n_vectors * VF_LANES, pace = GROUP / n_tokens;
     const struct mz_attn *a = job->a;
-    uint32_t v_halves = row_halves(a->dv, a->v_type), k_halves = row_halves(a->dk, type);
+    struct lines v = lines_of(m->v.at, m->v.bytes, n_tokens, a->dv, a->v_type);
+    struct lines k_ahead = lines_of(m->k_ahead.at, m->k_ahead.bytes, n_tokens, a->dk, type);
     const float *q = job->q;
     vf sum[STEP_MAX][VF_QK_VECTORS];
 
@@ -106,15 +86,15 @@ INLINE void qk_step(const struct mz_attn_job *job, const float *k, float *logits
         for (uint32_t i = 0; i < n_vectors; i++)
             sum[t][i] = vf_set(0.0f);
     for (uint32_t g = 0; g < job->plan->dk_pad / GROUP; g++, k += n_tokens * GROUP) {
-        const char *v_line = g < v_halves ? m->v.at + g / 2 * 64 : NULL;
-        const char *k_line = g < k_halves && m->k_ahead.at ? m->k_ahead.at + g / 2 * 64 : NULL;
         bool widens = m->next && g < a->dk / GROUP;
 
         for (uint32_t t = 0; t < n_tokens; t++) {
             if (widens)
                 widen(m, t, g, n_tokens, type);
-            ask(v_line, m->v.bytes, t, g);
-            ask(k_line, m->k_ahead.bytes, t, g);
+            if (t % (LINE / GROUP) == 0) {
+                ask(&v);
+                ask(&k_ahead);
+            }
 #pragma GCC unroll 16
             for (uint32_t d = t * pace; d < (t + 1) * pace; d++, q += rows)
                 qk_add(q, k + d, sum, n_tokens, n_vectors);

@@ -62,6 +62,47 @@ INLINE void row_prefetch(const void *row, uint32_t bytes)
         __builtin_prefetch((const char *)row + i, 0, 2);
 }
 
+/*
+ * Lines of memory that later work needs are asked for one by one while something else is multiplied: V of a
+ * chunk during its logits, K of the next chunk during its values. In bursts they would be more than a core
+ * keeps under way, and be dropped (8 rows, 8k tokens, one thread of a Zen 4: 7.2 ms in bursts, 6.3 ms
+ * spread). Row after row, and the lines of a row in the order in which they lie, so that the prefetcher of
+ * the second-level cache runs ahead of it: a request then keeps its place in the first level for a shorter
+ * time (the same, one thread of a Sapphire Rapids, huge pages: 7.9 ms with the first lines of all rows
+ * first, 6.5 ms so).
+ */
+struct lines {
+    const char *row;
+    uint64_t bytes;           /* from one row to the next */
+    uint32_t row_bytes, from; /* within a row */
+    uint32_t left;
+};
+
+/* Of n_rows rows of n elements each; none when there are no rows. */
+INLINE struct lines lines_of(const char *row, uint64_t bytes, uint32_t n_rows, uint32_t n,
+                             enum mz_attn_type type)
+{
+    uint32_t row_bytes = mz_attn_row_size(n, type);
+
+    return (struct lines){row, bytes, row_bytes, 0, row ? n_rows * ((row_bytes + 63) / 64) : 0};
+}
+
+INLINE void ask(struct lines *lines)
+{
+    if (lines->left == 0)
+        return;
+    __builtin_prefetch(lines->row + lines->from, 0, 2);
+    lines->left--;
+    lines->from += 64;
+    if (lines->from >= lines->row_bytes) {
+        lines->from = 0;
+        lines->row += lines->bytes;
+    }
+}
+
+/* Elements of fp16 in a line: work on so many of one row goes with a line of the other. */
+#define LINE 32
+
 /* Whether one of the elements is an infinity or a NaN. */
 static bool row_nonfinite(const void *row, uint32_t n, enum mz_attn_type type)
 {

@@ -63,7 +63,11 @@ INLINE void add_floats(const struct mz_attn_job *job, const struct walk *w, uint
     const struct weights at = weights_of(job, few);
     const float *weights = job->logits + (size_t)row * at.row_step;
     uint32_t v_bytes = few && d == 0 ? mz_attn_row_size(job->a->dv, type) : 0;
-    const char *line = !few && row == 0 && d % 16 == 0 && w->next_k.at ? w->next_k.at + d / 32 * 64 : NULL;
+    const uint32_t n = n_vectors * VF_LANES; /* elements; the rows of K that go with them: */
+    uint32_t dv = job->a->dv, k0 = MZ_ATTN_CHUNK * d / dv, k1 = MZ_ATTN_CHUNK * (d + n) / dv;
+    bool asks = !few && row == 0 && w->next_k.at;
+    struct lines k = lines_of(asks ? w->next_k.at + k0 * w->next_k.bytes : NULL, w->next_k.bytes, k1 - k0,
+                              job->a->dk, job->a->k_type);
 
     for (uint32_t t = walk_to(w, 0); t < w->n_tokens; t = walk_to(w, t)) {
         for (uint32_t end = tile_end(w, t); t < end; t++) {
@@ -71,7 +75,10 @@ INLINE void add_floats(const struct mz_attn_job *job, const struct walk *w, uint
             const void *v = row_of(w->v, t);
 
             row_prefetch((const char *)v + w->v.bytes * FEW_AHEAD, v_bytes);
-            ask(line, w->next_k.bytes, t, d / 16);
+#pragma GCC unroll 16
+            for (uint32_t i = 0; i < (n + LINE - 1) / LINE; i++)
+                if (n >= LINE || t % (LINE / n) == 0)
+                    ask(&k);
 #pragma GCC unroll 16
             for (uint32_t i = 0; i < n_vectors; i++) {
                 vf x = elements(v, d + i * VF_LANES, type);
