@@ -8,17 +8,17 @@
  * is 2e-3 to 2e-2 off. Where it adds in fp32 (from 64 query rows), rounding would be more than its error:
  * "block" stays in fp32.
  *
- * Instructions for 8 products (gcc 12, -O3 -fno-schedule-insns), in the loops of "few", beside those of NEON
- * in fp32, which from 5 rows on are the ones of "block" (widening K not counted); and for all that a chunk of
- * 256 tokens takes, counted under an emulator, head of 128. How fast they are is not known: no such processor
- * was at hand.
+ * Instructions for 8 products (gcc 12, -O3, this one with -fno-schedule-insns), in the loops of "few", beside
+ * those of NEON in fp32, which from 5 rows on are the ones of "block" (widening K not counted); and for all
+ * that a chunk of 256 tokens takes, counted under an emulator, head of 128. How fast they are is not known:
+ * no such processor was at hand.
  *
  *     rows   logits        values        chunk
- *        1   3.38 / 6.88   3.50 / 9.25   6.66 / 9.78
- *        2   3.00 / 5.25   2.82 / 5.88   4.89 / 6.68
- *        4   3.31 / 5.12   2.63 / 5.00   4.46 / 5.77
- *        8   3.31 / 4.25   2.88 / 4.75   4.55 / 5.48
- *       32   3.31 / 3.28   2.88 / 6.00   4.51 / 5.35
+ *        1   3.38 / 7.12   3.50 / 9.25   6.66 / 9.97
+ *        2   3.00 / 5.25   2.82 / 5.88   4.89 / 6.72
+ *        4   3.31 / 5.12   2.63 / 4.75   4.46 / 5.77
+ *        8   3.31 / 4.00   2.88 / 4.50   4.55 / 5.23
+ *       32   3.31 / 3.69   2.88 / 5.25   4.51 / 5.19
  *
  * Not taken:
  *

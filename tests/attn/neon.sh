@@ -2,7 +2,7 @@
 # neon.sh SOURCE_ROOT BUILD_FOLDER: builds src/attn and its table of cases for AArch64 and runs them under qemu-user,
 # as processors with FMLAL and without. 77: the compiler or the emulator is not there.
 set -eu
-root=$1 build=$2 cc=${MZ_AARCH64_CC:-aarch64-linux-gnu-gcc} emulator= objects=
+root=$1 build=$2 cc=${MZ_AARCH64_CC:-aarch64-linux-gnu-gcc} emulator='' objects=''
 
 command -v "$cc" >/dev/null || { echo "skipped: no $cc"; exit 77; }
 for name in qemu-aarch64-static qemu-aarch64; do
