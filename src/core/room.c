@@ -115,7 +115,7 @@ static struct mz_unit *victim(struct mz_core *core, uint32_t keep)
     for (int clean = 1; clean >= (keep ? 1 : 0); clean--)
         for (uint32_t k = core->n_units; k-- > keep;) {
             struct mz_unit *unit = mz_order_next(core, k);
-            if (may_go(unit) && (unit->copies != 0) == (clean != 0))
+            if (may_go(unit) && mz_unit_is_clean(unit) == (clean != 0))
                 return unit;
         }
     return NULL;

@@ -243,6 +243,25 @@ static void under_a_limit(void **state)
     model_free(&model);
 }
 
+/* What is read ahead makes room by what needs no writing: a weight whose image is to be written is none of that. */
+static void room_ahead_writes_nothing(void **state)
+{
+    (void)state;
+    struct model model;
+    packed_model(&model, true);
+    struct mz_core *core = model.core;
+    pthread_mutex_lock(&core->lock);
+    core->limit_bytes = mz_room_ledger(core);
+    assert_int_equal(mz_room_make(core, MODEL_WEIGHT_BYTES, 1), -EAGAIN);
+    pthread_mutex_unlock(&core->lock);
+    assert_int_equal(model_status(&model).store_written_bytes, 0);
+    pthread_mutex_lock(&core->lock);
+    assert_true(mz_room_make(core, MODEL_WEIGHT_BYTES, 0) >= 0);
+    pthread_mutex_unlock(&core->lock);
+    assert_true(model_status(&model).store_packed_bytes > 0);
+    model_free(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +274,7 @@ int main(void)
         cmocka_unit_test(off_gives_the_disk_back),
         cmocka_unit_test(another_layout),
         cmocka_unit_test(under_a_limit),
+        cmocka_unit_test(room_ahead_writes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
