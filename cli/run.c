@@ -89,7 +89,7 @@ static int run(const struct cli_input *input)
         return rc;
     (void)run_warn(input->operands + 1);
     if (strstr(input->operands[0], "llama-bench"))
-        cli_error("note: llama-bench reads none of these variables but the first: give it -dev MZ0");
+        cli_error("note: llama-bench reads no variable that begins with LLAMA_ARG: give it -dev MZ0");
     if (cli_value(input, "dry-run"))
         return CLI_OK;
     (void)execvp(input->operands[0], input->operands);
@@ -111,7 +111,7 @@ const struct cli_command cli_run = {
     .help = "Sets environment variables and becomes the program. What the program's own arguments or the "
             "environment\n"
             "say already is left alone: the device (MZ0), --cache-ram (0), --swa-full (on), "
-            "--ctx-checkpoints (2).\n"
+            "--ctx-checkpoints (2), how long waiting threads spin (GOMP_SPINCOUNT).\n"
             "The options below reach mzCache as variables; most of them can be changed later by mzcache "
             "option.\n",
     .options = options,

@@ -6,17 +6,18 @@
 #include <stddef.h>
 
 struct run_set {
-    const char *name;        /* environment variable */
-    const char *value;       /* NULL: it is the plugin's path */
-    const char *switches[5]; /* the user's own word on it: options of the program (NULL behind the last) */
+    const char *name;      /* environment variable */
+    const char *value;     /* NULL: it is the plugin's path */
+    const char *others[5]; /* the user's own word on it: options of the program, or variables (NULL behind the
+                              last) */
     const char *why;
 };
 
 /* Ends with an entry whose name is NULL. */
 extern const struct run_set run_sets[];
 
-/* Whether the user decided this: by its variable in the environment or one of the options among the program's
- * arguments. */
+/* Whether the user decided this: by its variable, or by one of the others in the environment or among the
+ * program's arguments. */
 bool run_is_given(const struct run_set *set, char *const *argv);
 
 /* Prints what in the arguments leaves parts of the model outside of mzCache, one line each; returns the

@@ -244,6 +244,21 @@ static void drop_in_sets_what_run_sets(void **state)
     free(text);
 }
 
+/* The bench starts its programs itself. Of the list it needs what is not about llama.cpp's options. */
+static void bench_sets_what_run_sets(void **state)
+{
+    char *text = read_file(MZ_SOURCE_DIR "/bench/jobs.py"), wanted[256];
+
+    (void)state;
+    for (const struct run_set *set = run_sets; set->name; set++) {
+        if (!set->value || strncmp(set->name, "LLAMA_ARG_", 10) == 0)
+            continue;
+        (void)snprintf(wanted, sizeof(wanted), "\"%s\": \"%s\"", set->name, set->value);
+        assert_non_null(strstr(text, wanted));
+    }
+    free(text);
+}
+
 /* 0 when there is none. */
 static int systemd_version(void)
 {
@@ -312,7 +327,7 @@ int main(void)
         cmocka_unit_test(man_page_has_all_options),     cmocka_unit_test(man_page_has_all_commands),
         cmocka_unit_test(man_page_has_all_flags),       cmocka_unit_test(man_page_has_no_other_flags),
         cmocka_unit_test(every_variable_is_documented), cmocka_unit_test(drop_in_sets_what_run_sets),
-        cmocka_unit_test(units_are_accepted),
+        cmocka_unit_test(bench_sets_what_run_sets),     cmocka_unit_test(units_are_accepted),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -15,6 +15,8 @@ static int setup(void **state)
                                         "LLAMA_ARG_CACHE_RAM",
                                         "LLAMA_ARG_SWA_FULL",
                                         "LLAMA_ARG_CTX_CHECKPOINTS",
+                                        "GOMP_SPINCOUNT",
+                                        "OMP_WAIT_POLICY",
                                         "MZ_LIMIT",
                                         "MZ_KV"};
     for (size_t i = 0; i < sizeof(clear) / sizeof(*clear); i++)
@@ -48,6 +50,7 @@ static void sets_its_list(void **state)
     assert_true(has_line(last.out, "LLAMA_ARG_CACHE_RAM", "0"));
     assert_true(has_line(last.out, "LLAMA_ARG_SWA_FULL", "1"));
     assert_true(has_line(last.out, "LLAMA_ARG_CTX_CHECKPOINTS", "2"));
+    assert_true(has_line(last.out, "GOMP_SPINCOUNT", "20000"));
     assert_non_null(strstr(last.err, "LLAMA_ARG_CACHE_RAM")); /* shown */
     mzcache("run", "-q", "env");
     expect_exit(0);
@@ -67,6 +70,11 @@ static void leaves_the_environment(void **state)
     assert_true(has_line(last.out, "LLAMA_ARG_SWA_FULL", "1"));
     (void)unsetenv("LLAMA_ARG_DEVICE");
     (void)unsetenv("LLAMA_ARG_CACHE_RAM");
+    (void)setenv("OMP_WAIT_POLICY", "ACTIVE", 1);
+    mzcache("run", "env");
+    expect_exit(0);
+    assert_null(strstr(last.out, "GOMP_SPINCOUNT"));
+    (void)unsetenv("OMP_WAIT_POLICY");
 }
 
 /* The program's arguments come first here: env(1) takes "-u NAME", so a shell prints the environment in its
