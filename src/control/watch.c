@@ -377,8 +377,9 @@ static json_t *sources_json(const struct mz_pressure_status *status)
     for (int i = 0; i < MZ_PRESSURE_SOURCES; i++) {
         const struct mz_pressure_source_status *source = &status->sources[i];
         if (source->name[0])
-            (void)json_array_append_new(list, json_pack("{s:s, s:b, s:s}", "name", source->name, "live",
-                                                        (int)source->live, "detail", source->detail));
+            (void)json_array_append_new(list, json_pack("{s:s, s:b, s:s, s:I}", "name", source->name, "live",
+                                                        (int)source->live, "detail", source->detail,
+                                                        "reports", (json_int_t)source->reports));
     }
     return list;
 }

@@ -46,6 +46,7 @@ struct mz_pressure_source_status {
     char name[16];
     bool live;
     char detail[112]; /* how it is watched, or why it is not */
+    uint64_t reports; /* that woke the thread; 0 for what is polled only */
 };
 
 struct mz_pressure_status {

@@ -314,6 +314,7 @@ static void take_event(struct mz_pressure *p, struct mz_pressure_source *s, shor
     int r = s->ops->event(s, revents, &p->sample);
 
     p->figures.reports++;
+    p->figures.sources[s - p->sources].reports++;
     p->quiet_until_ns = mz_os_now_ns() + QUIET_NS;
     if (r < 0)
         lose(p, s, r);

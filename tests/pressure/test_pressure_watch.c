@@ -172,6 +172,7 @@ static void test_fifo(void **unused)
     wait_until(host_get(&host, evictions) >= 1);
     assert_true(host_get(&host, evicted_bytes) >= 204 * MIB); /* the first own step: 5 % */
     reports = status().reports;
+    assert_int_equal(status().sources[0].reports, reports); /* the FIFO's */
     close(fd);
     wait_until(status().reports > reports); /* opened again */
     assert_true(live_is("systemd+psi-system+meminfo"));
