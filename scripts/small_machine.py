@@ -5,7 +5,7 @@ anew every 20 ms from what the cgroup says, as lxcfs does for containers, so a k
 size. Process numbers are their own, too: a killer inside sees no process outside.
 
     small_machine.enter()                 starts this program once more, inside; needs root
-    with Machine(2 << 30) as machine:
+    with Machine(2 << 30) as machine:     or WholeMachine(), in a virtual machine that is there to run out of memory
         server.command = machine.command(server.command)
 
 Swap of half its size, in a zram device or a file of its own, lives as long as the machine. What compressed pages take is taken from
@@ -30,16 +30,16 @@ TICK_S = 0.02
 TICKS_PER_RECORD = 5
 SQUEEZED = 16 << 20
 
-# Files of the memory controller in both versions of cgroups, and what memory.stat calls page cache.
+# Files of the memory controller in both versions of cgroups, and what memory.stat calls page cache and anonymous memory.
 VERSIONS = {
-    "/sys/fs/cgroup/memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
-    "/sys/fs/cgroup": ("memory.max", "memory.current", ("inactive_file", "active_file")),
+    "/sys/fs/cgroup/memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"), "total_rss"),
+    "/sys/fs/cgroup": ("memory.max", "memory.current", ("inactive_file", "active_file"), "anon"),
 }
 
 
 def hierarchy():
     """The folder in which groups with a memory limit can be made, or None."""
-    for root, (limit, _, _) in VERSIONS.items():
+    for root, (limit, *_) in VERSIONS.items():
         name = pathlib.Path(root, f"mz-probe-{os.getpid()}")
         try:
             name.mkdir()
@@ -149,7 +149,7 @@ class Machine:
         self.size, self.swap_size, self.watched = size, size // 2 if swap else 0, {}
         self.swap_kind, self.swap_folder, self.swap = swap, folder, None
         self.root = hierarchy()
-        self.limit_file, self.usage_file, self.cache_keys = VERSIONS[self.root]
+        self.limit_file, self.usage_file, self.cache_keys, self.anon_key = VERSIONS[self.root]
         self.folder = pathlib.Path(self.root, f"mz-small-{os.getpid()}-{time.monotonic_ns()}")
         self.trace = open(trace, "w") if trace else None
         self.lock = threading.Lock()         # the trace
@@ -159,17 +159,7 @@ class Machine:
     # --- life ---
 
     def __enter__(self):
-        self.folder.mkdir()
-        self.limit(self.size)
-        try:
-            if self.swap_kind:
-                self.swap = Zram(self.swap_size) if self.swap_kind == "zram" else SwapFile(self.swap_size, self.swap_folder)
-            self.meminfo = tempfile.NamedTemporaryFile("r+b", buffering=0, prefix="mz-meminfo-")
-            self.write_meminfo()
-            subprocess.run(["mount", "--bind", self.meminfo.name, "/proc/meminfo"], check=True)
-        except BaseException:
-            self.remove()
-            raise
+        self.make()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
         return self
@@ -177,11 +167,27 @@ class Machine:
     def __exit__(self, *_):
         self.done.set()
         self.thread.join()
+        self.unmake()
+        if self.trace:
+            self.trace.close()
+
+    def make(self):
+        self.folder.mkdir()
+        self.limit(self.size)
+        try:
+            if self.swap_kind:
+                self.swap = Zram(self.swap_size) if self.swap_kind == "zram" else SwapFile(self.swap_size, self.swap_folder)
+            self.meminfo = tempfile.NamedTemporaryFile("r+b", buffering=0, prefix="mz-meminfo-")
+            self.look()
+            subprocess.run(["mount", "--bind", self.meminfo.name, "/proc/meminfo"], check=True)
+        except BaseException:
+            self.remove()
+            raise
+
+    def unmake(self):
         subprocess.run(["umount", "/proc/meminfo"], check=True)
         self.meminfo.close()
         self.remove()
-        if self.trace:
-            self.trace.close()
 
     def remove(self):
         if self.swap:
@@ -211,28 +217,27 @@ class Machine:
         self.squeezing = False
 
     def figures(self):
-        """(bytes available, bytes taken, bytes of page cache, bytes of swap used) now."""
+        """(bytes available, bytes taken, bytes of page cache, bytes of anonymous memory, bytes of swap used) now."""
         taken = int((self.folder / self.usage_file).read_text())
         stat = dict(line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
         cache = sum(int(stat[key]) for key in self.cache_keys)
         swapped, compressed = self.swap.used() if self.swap else (0, 0)
         taken += compressed
-        return max(0, self.size - max(0, taken - cache)), taken, cache, swapped
+        return max(0, self.size - max(0, taken - cache)), taken, cache, int(stat[self.anon_key]), swapped
 
-    def available(self):
-        return self.figures()[0]
-
-    def write_meminfo(self):
-        available, taken, cache, swapped = self.figures()
+    def look(self):
+        """Shows the figures to those inside. (bytes available, bytes taken, bytes of swap used)"""
+        available, taken, cache, anon, swapped = self.figures()
         rows = (("MemTotal", self.size), ("MemFree", max(0, self.size - taken)), ("MemAvailable", available), ("Buffers", 0),
-                ("Cached", cache), ("SwapCached", 0), ("SwapTotal", self.swap_size), ("SwapFree", self.swap_size - swapped))
+                ("Cached", cache), ("SwapCached", 0), ("AnonPages", anon), ("SwapTotal", self.swap_size),
+                ("SwapFree", self.swap_size - swapped))
         os.pwrite(self.meminfo.fileno(), "".join(f"{name + ':':<15} {size >> 10:>11} kB\n" for name, size in rows).encode(), 0)
         return available, taken, swapped
 
     def run(self):
         ticks = 0
         while not self.done.wait(TICK_S):
-            available, taken, swapped = self.write_meminfo()
+            available, taken, swapped = self.look()
             if self.swap and not self.squeezing:
                 self.limit(self.size - self.swap.used()[1])
             if ticks % TICKS_PER_RECORD == 0:
@@ -245,6 +250,32 @@ class Machine:
         if self.trace:
             with self.lock:
                 print(json.dumps({"s": round(time.monotonic() - self.begin, 3)} | what), file=self.trace, flush=True)
+
+
+class WholeMachine(Machine):
+    """This machine as it is, with the figures of its own kernel."""
+
+    def __init__(self, trace=None):
+        super().__init__(meminfo()["MemTotal"], trace=trace)
+
+    def make(self):
+        pass
+
+    def unmake(self):
+        pass
+
+    def command(self, words):
+        return list(map(str, words))
+
+    def look(self):
+        now = meminfo()
+        return now["MemAvailable"], now["MemTotal"] - now["MemFree"], now["SwapTotal"] - now["SwapFree"]
+
+
+def meminfo():
+    """{name: bytes}"""
+    rows = (line.split() for line in pathlib.Path("/proc/meminfo").read_text().splitlines())
+    return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows}
 
 
 def anonymous(pid):
