@@ -5,6 +5,7 @@
 #     packages    Debian packages that building and the demo need (root)
 #     tests       Debian packages that the tests need besides (root), and earlyoom
 #     release     Debian packages that trying a release in a bare system needs besides (root)
+#     vm          Debian packages that a virtual machine needs besides (root)
 #     earlyoom    the killer of the survival test, unpacked in the cache
 #     venv        Python packages, in a virtual environment in the cache
 #     smollm2     the real model of demo and tests: models/smollm2-135m.gguf
@@ -18,6 +19,7 @@ PACKAGES=(build-essential cmake ninja-build pkg-config ccache ca-certificates py
 TEST_PACKAGES=(clang qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross tmux procps zsh jq
                socat)
 RELEASE_PACKAGES=(debootstrap)
+VM_PACKAGES=(debootstrap e2fsprogs qemu-system-x86)
 
 # missing PACKAGE... -> those that are not installed
 missing() {
@@ -140,13 +142,14 @@ bootstrap() {
     packages)  install_packages "${PACKAGES[@]}" ;;
     tests)     install_packages "${PACKAGES[@]}" "${TEST_PACKAGES[@]}"; bootstrap_earlyoom ;;
     release)   install_packages "${PACKAGES[@]}" "${RELEASE_PACKAGES[@]}" ;;
+    vm)        install_packages "${PACKAGES[@]}" "${VM_PACKAGES[@]}" ;;
     earlyoom)  bootstrap_earlyoom ;;
     venv)      bootstrap_venv ;;
     smollm2)   bootstrap_smollm2 ;;
     gemma3)    bootstrap_gemma3 ;;
     synthetic) bootstrap_synthetic ;;
-    all)       for what in tests release venv smollm2 gemma3 synthetic; do bootstrap "$what"; done ;;
-    *)         die "unknown: $1 (packages, tests, release, earlyoom, venv, smollm2, gemma3, synthetic, all)" ;;
+    all)       for what in tests release vm venv smollm2 gemma3 synthetic; do bootstrap "$what"; done ;;
+    *)         die "unknown: $1 (packages, tests, release, vm, earlyoom, venv, smollm2, gemma3, synthetic, all)" ;;
     esac
 }
 
