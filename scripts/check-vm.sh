@@ -1,18 +1,17 @@
 #!/usr/bin/env bash
-# Boots a small virtual machine and runs tests/vm in it: what needs systemd as the first process, cgroup v2, a kernel with PSI, or a
-# machine that may run out of memory as a whole. In it are the Debian package of mzCache (of build/release, or MZ_BUILD), llama.cpp, and
-# two small models. The system is made anew from an archive each time, and gone afterwards. Needs root.
+# Boots a small virtual machine and runs tests/vm in it: what needs systemd as the first process, cgroup v2, and a kernel with PSI. In
+# it are the Debian package of mzCache (of build/release, or MZ_BUILD), llama.cpp, and a tiny model. The system is made anew from an
+# archive each time, and gone afterwards. Needs root.
 #
-#   scripts/check-vm.sh PSI RESULTS.xml      PSI: 1, or 0 for a kernel that reports no stalls
+#   scripts/check-vm.sh RESULTS.xml
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/debian.sh"
 
 VM_SUITE=trixie     # the first whose systemd has the memory pressure protocol (254)
-PACKAGES=(linux-image-cloud-amd64 systemd-sysv systemd-oomd libpam-systemd dbus earlyoom python3-pytest procps kmod
+PACKAGES=(linux-image-cloud-amd64 systemd-sysv systemd-oomd libpam-systemd dbus python3-pytest procps kmod
           libgomp1 libstdc++6 libcmocka0)
 MEMORY=2G
-psi=$1
-results=$2
+results=$1
 llama=${MZ_LLAMA:-$("$MZ_ROOT/scripts/llama.sh")}
 build=${MZ_BUILD:-$MZ_ROOT/build/release}
 
@@ -38,12 +37,11 @@ copy_in() {
     cp -P "$llama"/avx2/bin/libggml-cpu.so* "$root/usr/local/lib/"
     mkdir -p "$root/test/models" "$root/test/unit" "$root/out"
     cp -r "$MZ_ROOT/scripts" "$MZ_ROOT/tests" "$root/test/"
-    cp "$MZ_MODELS"/{sparse,tiny-moe}-q4_0.gguf "$root/test/models/"
+    cp "$MZ_MODELS/tiny-moe-q4_0.gguf" "$root/test/models/"
     cp "$build/tests/test_pressure_real" "$root/test/unit/"
     cpack --config "$build/CPackConfig.cmake" -B "$work/package"
     cp "$work"/package/*.deb "$root/test/mzcache.deb"
     inside apt-get install -y --no-install-recommends /test/mzcache.deb
-    inside systemctl disable earlyoom           # the tests start their own
     inside useradd --create-home --shell /bin/bash tester
     install -D /dev/null "$root/var/lib/systemd/linger/tester"       # its manager starts with the machine
     install -m 0644 "$MZ_ROOT/tests/vm/mzcache-test.service" "$root/etc/systemd/system/"
@@ -55,15 +53,15 @@ boot() {
     mke2fs -q -t ext4 -d "$root" "$work/disk" 4G
     qemu-system-x86_64 "${machine[@]}" -smp 2 -m "$MEMORY" -nodefaults -no-user-config -display none -serial stdio -no-reboot \
         -kernel "$root/vmlinuz" -initrd "$root/initrd.img" -drive "file=$work/disk,format=raw,if=virtio,cache=unsafe" \
-        -append "console=ttyS0 root=/dev/vda rw quiet panic=-1 systemd.getty_auto=no psi=$psi"
+        -append "console=ttyS0 root=/dev/vda rw quiet panic=-1 systemd.getty_auto=no psi=1"
     debugfs -R "dump /out/results.xml $results" "$work/disk"
     [[ -s $results ]] && ! grep -E '<(failure|error)' "$results"
 }
 
 "$MZ_ROOT/scripts/bootstrap.sh" vm venv
 debian_begin vm
-step "Making the models" "$MZ_PYTHON" "$MZ_ROOT/scripts/models.py" "$MZ_MODELS" sparse-q4_0 tiny-moe-q4_0
+step "Making the model" "$MZ_PYTHON" "$MZ_ROOT/scripts/models.py" "$MZ_MODELS" tiny-moe-q4_0
 step "Building ggml-cpu for AVX2" ggml_cpu
 debian_unpack "$VM_SUITE" "${PACKAGES[@]}"
 step "Putting llama.cpp, the package and the tests into it" copy_in
-step "Running tests/vm in a virtual machine (psi=$psi)" boot
+step "Running tests/vm in a virtual machine" boot

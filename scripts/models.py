@@ -118,7 +118,6 @@ QWEN3 = Shape("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, rope_base=1e6)
 EXAONE4 = Shape("exaone4", 30, 2048, 4096, 32, 8, 64, 102400, rope_base=1e6)
 TINY = Shape("llama", 6, 256, 1024, 4, 2, 64, 1024)
 TINY_MOE = Shape("llama", 4, 256, 512, 4, 2, 64, 1024, extra={"expert_count": 8, "expert_used_count": 2})
-SPARSE = Shape("llama", 2, 256, 1024, 4, 2, 64, 1024, extra={"expert_count": 220, "expert_used_count": 2})     # large, but quick
 TINY_MLA = Shape("deepseek2", 4, 256, 512, 4, 1, 320, 1024, extra={
     "attention.q_lora_rank": 128, "attention.kv_lora_rank": 256, "attention.key_length_mla": 128,
     "attention.value_length_mla": 64, "attention.value_length": 256, "rope.dimension_count": 64,
@@ -131,7 +130,6 @@ MODELS = {  # name: (shape, type of the matrices, output matrix tied to the embe
     "tiny-llama-q4_0": (TINY, Type.Q4_0, False),
     "tiny-moe": (TINY_MOE, Type.F16, False),
     "tiny-moe-q4_0": (TINY_MOE, Type.Q4_0, False),
-    "sparse-q4_0": (SPARSE, Type.Q4_0, False),
     "tiny-mla": (TINY_MLA, Type.F16, False),
     "tiny-hybrid": (TINY_HYBRID, Type.F16, True),
     "qwen3-0.6b-f16": (QWEN3, Type.F16, True),

@@ -5,7 +5,7 @@ anew every 20 ms from what the cgroup says, as lxcfs does for containers, so a k
 size. Process numbers are their own, too: a killer inside sees no process outside.
 
     small_machine.enter()                 starts this program once more, inside; needs root
-    with Machine(2 << 30) as machine:     or WholeMachine(), in a virtual machine that is there to run out of memory
+    with Machine(2 << 30) as machine:
         server.command = machine.command(server.command)
 
 Swap of half its size, in a zram device or a file of its own, lives as long as the machine. What compressed pages take is taken from
@@ -159,7 +159,17 @@ class Machine:
     # --- life ---
 
     def __enter__(self):
-        self.make()
+        self.folder.mkdir()
+        self.limit(self.size)
+        try:
+            if self.swap_kind:
+                self.swap = Zram(self.swap_size) if self.swap_kind == "zram" else SwapFile(self.swap_size, self.swap_folder)
+            self.meminfo = tempfile.NamedTemporaryFile("r+b", buffering=0, prefix="mz-meminfo-")
+            self.write_meminfo()
+            subprocess.run(["mount", "--bind", self.meminfo.name, "/proc/meminfo"], check=True)
+        except BaseException:
+            self.remove()
+            raise
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
         return self
@@ -167,27 +177,11 @@ class Machine:
     def __exit__(self, *_):
         self.done.set()
         self.thread.join()
-        self.unmake()
-        if self.trace:
-            self.trace.close()
-
-    def make(self):
-        self.folder.mkdir()
-        self.limit(self.size)
-        try:
-            if self.swap_kind:
-                self.swap = Zram(self.swap_size) if self.swap_kind == "zram" else SwapFile(self.swap_size, self.swap_folder)
-            self.meminfo = tempfile.NamedTemporaryFile("r+b", buffering=0, prefix="mz-meminfo-")
-            self.look()
-            subprocess.run(["mount", "--bind", self.meminfo.name, "/proc/meminfo"], check=True)
-        except BaseException:
-            self.remove()
-            raise
-
-    def unmake(self):
         subprocess.run(["umount", "/proc/meminfo"], check=True)
         self.meminfo.close()
         self.remove()
+        if self.trace:
+            self.trace.close()
 
     def remove(self):
         if self.swap:
@@ -225,8 +219,10 @@ class Machine:
         taken += compressed
         return max(0, self.size - max(0, taken - cache)), taken, cache, int(stat[self.anon_key]), swapped
 
-    def look(self):
-        """Shows the figures to those inside. (bytes available, bytes taken, bytes of swap used)"""
+    def available(self):
+        return self.figures()[0]
+
+    def write_meminfo(self):
         available, taken, cache, anon, swapped = self.figures()
         rows = (("MemTotal", self.size), ("MemFree", max(0, self.size - taken)), ("MemAvailable", available), ("Buffers", 0),
                 ("Cached", cache), ("SwapCached", 0), ("AnonPages", anon), ("SwapTotal", self.swap_size),
@@ -237,7 +233,7 @@ class Machine:
     def run(self):
         ticks = 0
         while not self.done.wait(TICK_S):
-            available, taken, swapped = self.look()
+            available, taken, swapped = self.write_meminfo()
             if self.swap and not self.squeezing:
                 self.limit(self.size - self.swap.used()[1])
             if ticks % TICKS_PER_RECORD == 0:
@@ -250,32 +246,6 @@ class Machine:
         if self.trace:
             with self.lock:
                 print(json.dumps({"s": round(time.monotonic() - self.begin, 3)} | what), file=self.trace, flush=True)
-
-
-class WholeMachine(Machine):
-    """This machine as it is, with the figures of its own kernel."""
-
-    def __init__(self, trace=None):
-        super().__init__(meminfo()["MemTotal"], trace=trace)
-
-    def make(self):
-        pass
-
-    def unmake(self):
-        pass
-
-    def command(self, words):
-        return list(map(str, words))
-
-    def look(self):
-        now = meminfo()
-        return now["MemAvailable"], now["MemTotal"] - now["MemFree"], now["SwapTotal"] - now["SwapFree"]
-
-
-def meminfo():
-    """{name: bytes}"""
-    rows = (line.split() for line in pathlib.Path("/proc/meminfo").read_text().splitlines())
-    return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows}
 
 
 def anonymous(pid):

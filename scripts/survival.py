@@ -215,7 +215,7 @@ def main():
     parser.add_argument("--config", choices=CONFIGS, required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--memory-mib", type=int, help="of the small machine; without it, this machine as a whole is meant")
+    parser.add_argument("--memory-mib", type=int, required=True, help="of the small machine")
     parser.add_argument("--hog-mib", type=int, required=True)
     parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--tokens", type=int, default=2048, help="of the question")
@@ -230,8 +230,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="mz-survival-", dir=house.CACHE) as folder:
         args.model = own_copy(args.model, folder)
         swap = "zram" if "zram" in args.config else None
-        with (small_machine.Machine(args.memory_mib << 20, swap, trace=args.trace) if args.memory_mib else
-              small_machine.WholeMachine(args.trace)) as machine:
+        with small_machine.Machine(args.memory_mib << 20, swap, trace=args.trace) as machine:
             figures = Play(args, machine).run()
     print(json.dumps(figures))
     return 0
