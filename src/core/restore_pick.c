@@ -85,11 +85,25 @@ static struct mz_unit *pick_ahead(struct mz_core *core, enum mz_path path)
     return unit ? unit : evicted_in(core, path, core->adopted, core->n_units);
 }
 
+/* What one read of the unit and those behind it can take, so that room is made for all of them at once. */
+static uint64_t run_bytes(const struct mz_unit *unit)
+{
+    const struct mz_tensor *tensor = unit->tensor;
+    uint64_t bytes = mz_unit_span_bytes(unit);
+
+    for (uint32_t i = unit->index + 1; i < tensor->n && tensor->units[i].state == MZ_EVICTED; i++) {
+        if (bytes + mz_unit_span_bytes(&tensor->units[i]) > MZ_UNIT_BYTES)
+            break;
+        bytes += mz_unit_span_bytes(&tensor->units[i]);
+    }
+    return bytes;
+}
+
 /* Under a limit not all can come back; reading ahead of the pass, within a window, still hides the storage behind
  * computing. What is used later than the unit makes room for it. As mz_room_make(). */
 static int room_ahead(struct mz_core *core, const struct mz_unit *unit)
 {
-    uint64_t bytes = mz_unit_span_bytes(unit), ahead = 0, window = core->limit_bytes / WINDOW_SHARE;
+    uint64_t bytes = run_bytes(unit), ahead = 0, window = core->limit_bytes / WINDOW_SHARE;
 
     if (mz_room_for(core, bytes))
         return 0;

@@ -12,7 +12,7 @@
  * model is streamed); what computing needs when nothing can go any more may take it. Lock: core->lock. */
 #include <errno.h>
 
-#include "core/state.h"
+#include "core/evict.h"
 #include "os/log.h"
 #include "os/machine.h"
 #include "os/os.h"
@@ -121,6 +121,60 @@ static struct mz_unit *victim(struct mz_core *core, uint32_t keep)
     return NULL;
 }
 
+/* The units of the victim's tensor before it that can go with it, until `bytes` are together: the first of them. What is
+ * used last goes first, so the victim is the last of a run. */
+static uint32_t run_begin(const struct mz_core *core, const struct mz_unit *victim, uint64_t bytes, uint32_t keep)
+{
+    const struct mz_tensor *tensor = victim->tensor;
+    uint64_t together = mz_unit_span_bytes(victim);
+    uint32_t first = victim->index;
+
+    for (; first > 0 && together < bytes; first--) {
+        const struct mz_unit *before = &tensor->units[first - 1];
+        if (!may_go(before) || !mz_unit_is_clean(before) || mz_order_place(core, before) < keep)
+            break;
+        together += mz_unit_span_bytes(before);
+    }
+    return first;
+}
+
+/* Clean neighbours leave in one piece: chunks of a cache that left one after the other would split the huge page they
+ * share, and come back into small ones. Lock held, dropped meanwhile. */
+static int evict_run(struct mz_core *core, struct mz_unit *victim, uint64_t bytes, uint32_t keep)
+{
+    struct mz_unit *units = victim->tensor->units;
+    uint32_t first = run_begin(core, victim, bytes, keep), last = victim->index;
+    uint64_t lo, hi, other, freed = 0;
+
+    mz_unit_span(&units[first], &lo, &other);
+    mz_unit_span(victim, &other, &hi);
+    for (uint32_t i = first; i <= last; i++)
+        mz_unit_move(&units[i], MZ_EVICTING);
+    pthread_mutex_unlock(&core->lock);
+    int err = mz_evict_release(victim->tensor->region, lo, hi, &freed);
+    pthread_mutex_lock(&core->lock);
+    if (err)
+        mz_evict_say_locked(err);
+    for (uint32_t i = first; i <= last; i++)
+        mz_unit_move(&units[i], err ? MZ_RESIDENT : MZ_EVICTED);
+    return err;
+}
+
+static int evict_victim(struct mz_core *core, struct mz_unit *victim, uint64_t bytes, uint32_t keep)
+{
+    uint64_t freed = 0;
+
+    return mz_unit_is_clean(victim) ? evict_run(core, victim, bytes, keep) : mz_unit_evict(victim, &freed);
+}
+
+/* What has to leave before that much more is allowed. */
+static uint64_t lacking(const struct mz_core *core, uint64_t bytes)
+{
+    uint64_t wanted = mz_room_ledger(core) + bytes;
+
+    return limit_allows(core, bytes) ? bytes : wanted - core->limit_bytes;
+}
+
 int mz_room_make(struct mz_core *core, uint64_t bytes, uint32_t keep)
 {
     int made = 0;
@@ -128,8 +182,7 @@ int mz_room_make(struct mz_core *core, uint64_t bytes, uint32_t keep)
     while (!mz_room_for(core, bytes)) {
         struct mz_unit *unit = victim(core, keep);
         bool by_limit = !limit_allows(core, bytes);
-        uint64_t freed = 0;
-        if (!unit || mz_unit_evict(unit, &freed) != 0)
+        if (!unit || evict_victim(core, unit, lacking(core, bytes), keep) != 0)
             return !keep && limit_allows(core, bytes) && headroom_for(core, bytes, false) ? made : -EAGAIN;
         if (!by_limit) /* look again at the machine, which takes as long as the release did */
             core->headroom_ns = 0;
