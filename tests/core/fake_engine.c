@@ -1,6 +1,7 @@
 #include "fake_engine.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -68,10 +69,18 @@ static int fake_commit(struct mz_engine *engine, struct mz_memory *memory, uint6
     return lo == hi ? 0 : mz_os_populate((char *)memory->base + lo, hi - lo);
 }
 
+static _Atomic unsigned releases;
+
+unsigned fake_engine_releases(void)
+{
+    return atomic_load(&releases);
+}
+
 static int fake_release(struct mz_engine *engine, struct mz_memory *memory, uint64_t offset, uint64_t bytes)
 {
     (void)engine;
     uint64_t lo = up(offset), hi = down(offset + bytes);
+    atomic_fetch_add(&releases, 1);
     return lo >= hi ? 0 : mz_os_release((char *)memory->base + lo, hi - lo);
 }
 

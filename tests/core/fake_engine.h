@@ -4,11 +4,14 @@
 
 #include "engine/engine.h"
 
-/* The one instance; it has no state. Evicted memory traps when touched. */
+/* The one instance. Evicted memory traps when touched. */
 struct mz_engine *fake_engine(void);
 
 /* The same without traps: core then commits whole huge pages, as with a release build's engine. */
 struct mz_engine *fake_engine_without_traps(void);
+
+/* How often memory was released so far, by both. Any thread. */
+unsigned fake_engine_releases(void);
 
 /* The packed form. */
 const struct mz_form *fake_form(void);

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "core/state.h"
+#include "fake_engine.h"
 #include "fake_model.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -82,6 +84,26 @@ static void streaming_reads_what_does_not_fit(void **state)
     uint64_t over = before.total_bytes + mz_region_bytes(model.scratch) - floor;
     if (read < over || read >= over + 8 * MIB)
         fail_msg("a pass reads %llu KiB, %llu KiB do not fit", (unsigned long long)read >> 10, (unsigned long long)over >> 10);
+    model_free(&model);
+}
+
+/* The matrix that is used last is two units. Released one after the other they would split the huge page that they share. */
+static void neighbours_leave_in_one_piece(void **state)
+{
+    (void)state;
+    struct model model;
+    model_make(&model, true, false);
+    assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    unsigned before = fake_engine_releases();
+    pthread_mutex_lock(&model.core->lock);
+    model.core->limit_bytes = mz_room_ledger(model.core);
+    int made = mz_room_make(model.core, MODEL_WEIGHT_BYTES, 0);
+    model.core->limit_bytes = 0;
+    pthread_mutex_unlock(&model.core->lock);
+    assert_int_equal(made, 1);
+    assert_int_equal(model_count(&model, MZ_KIND_WEIGHT, "file"), 2);
+    assert_int_equal(fake_engine_releases() - before, 1);
+    assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
     model_free(&model);
 }
 
@@ -179,6 +201,7 @@ int main(void)
         cmocka_unit_test(below_the_floor_is_refused),
         cmocka_unit_test(streaming_stays_below_the_limit),
         cmocka_unit_test(streaming_reads_what_does_not_fit),
+        cmocka_unit_test(neighbours_leave_in_one_piece),
         cmocka_unit_test(limit_below_the_need_is_raised),
         cmocka_unit_test(headroom_is_respected),
         cmocka_unit_test(what_others_keep_is_left_alone),
