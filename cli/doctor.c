@@ -293,7 +293,7 @@ static void check_psi(struct doctor *d)
 static void check_memory(struct doctor *d)
 {
     struct mz_machine_memory memory;
-    uint64_t limit, current;
+    uint64_t limit, current, headroom;
     char a[CLI_TEXT], b[CLI_TEXT];
 
     if (mz_machine_memory(&memory) < 0)
@@ -301,7 +301,7 @@ static void check_memory(struct doctor *d)
     else
         find(d, GOOD, "memory", NULL, "%s of %s available", cli_size(memory.available_bytes, a),
              cli_size(memory.total_bytes, b));
-    if (mz_machine_cgroup_limit(&limit, &current) == 0 && limit != UINT64_MAX)
+    if (mz_machine_cgroup_limit(&limit, &current, &headroom) == 0 && limit != UINT64_MAX)
         find(d, GOOD, "cgroup", NULL, "limited to %s, %s in use", cli_size(limit, a), cli_size(current, b));
 }
 

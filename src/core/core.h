@@ -209,7 +209,8 @@ int mz_core_restore(struct mz_core *core, bool wait);
 /* Stops what mz_core_restore() started; computing still gets what it needs. */
 void mz_core_restore_stop(struct mz_core *core);
 
-/* Bounds the ledger at every moment; 0: no limit. Evicts down to it first. -ERANGE: below the floor, which is returned. */
+/* Bounds the ledger at every moment; 0: no limit. Evicts down to it first; where that fails the limit stays all the same, and the
+ * error is that of mz_core_evict(). -ERANGE: below the floor, which is returned. */
 int mz_core_limit(struct mz_core *core, uint64_t bytes, uint64_t *ret_floor);
 
 /* Of the machine's available memory, restoring leaves that much alone: what does not fit is streamed. Only what computing

@@ -23,9 +23,9 @@ int mz_machine_memory(struct mz_machine_memory *ret);
  * of the tree that is mounted in it is seen. About 0.15 ms: ask once per batch, not once per page. */
 int mz_machine_cgroup_headroom(uint64_t *ret_bytes);
 
-/* The tightest limit itself and what is charged to that group (page cache and all); UINT64_MAX, 0 without one. Tightest
- * is the smallest limit, not the smallest headroom. Errors as above. */
-int mz_machine_cgroup_limit(uint64_t *ret_limit, uint64_t *ret_current);
+/* The tightest limit itself, what is charged to that group (page cache and all), and the headroom as above, all of one
+ * moment; UINT64_MAX, 0, UINT64_MAX without one. Tightest is the smallest limit, not the smallest headroom. Errors as above. */
+int mz_machine_cgroup_limit(uint64_t *ret_limit, uint64_t *ret_current, uint64_t *ret_headroom);
 
 /* Anonymous resident and swapped bytes of this process, and resident file pages (/proc/self/status; the real one where
  * MZ_SYSROOT has none). -EIO, -EBADMSG. */

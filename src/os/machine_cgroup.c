@@ -239,13 +239,14 @@ int mz_machine_cgroup_headroom(uint64_t *ret_bytes)
     return r;
 }
 
-int mz_machine_cgroup_limit(uint64_t *ret_limit, uint64_t *ret_current)
+int mz_machine_cgroup_limit(uint64_t *ret_limit, uint64_t *ret_current, uint64_t *ret_headroom)
 {
     struct limits limits;
     int r = find_limits(&limits);
     if (!r) {
         *ret_limit = limits.limit;
         *ret_current = limits.current;
+        *ret_headroom = limits.headroom;
     }
     return r;
 }

@@ -101,7 +101,7 @@ struct mz_policy_sample {
 /* What the policy remembers between two samples. Starts zeroed. */
 struct mz_policy_state {
     uint64_t now_ns, boottime_ns; /* of the last sample; 0: there was none */
-    uint64_t available_bytes, group_headroom_bytes, remaining_bytes; /* at that time */
+    uint64_t available_bytes, group_limit_bytes, group_headroom_bytes, remaining_bytes; /* at that time */
     uint64_t fill_bytes_per_s,
         group_fill_bytes_per_s;   /* how fast others take memory; rises at once, decays slowly */
     uint64_t resumed_ns;          /* when the machine woke from suspend; 0: never seen */

@@ -46,11 +46,18 @@ static uint64_t fill_rate(uint64_t old_rate, uint64_t before, uint64_t now, uint
     return rate >= old_rate ? rate : old_rate - (old_rate - rate + 3) / 4;
 }
 
+/* The headroom to compare with. Under another limit there was none: nobody took what a lower one took away. */
+static uint64_t group_before(const struct mz_policy_state *state, const struct mz_policy_sample *s)
+{
+    return state->group_limit_bytes == s->group_limit_bytes ? state->group_headroom_bytes : MZ_POLICY_UNKNOWN;
+}
+
 static void remember(struct mz_policy_state *state, const struct mz_policy_sample *s)
 {
     state->now_ns = s->now_ns;
     state->boottime_ns = s->boottime_ns;
     state->available_bytes = s->available_bytes;
+    state->group_limit_bytes = s->group_limit_bytes;
     state->group_headroom_bytes = s->group_headroom_bytes;
     state->remaining_bytes = s->facts.remaining_bytes;
 }
@@ -91,7 +98,7 @@ void mz_policy_advance(struct view *v)
     st->fill_bytes_per_s =
         fill_rate(st->fill_bytes_per_s, st->available_bytes, s->available_bytes, growth, dt);
     st->group_fill_bytes_per_s =
-        fill_rate(st->group_fill_bytes_per_s, st->group_headroom_bytes, s->group_headroom_bytes, growth, dt);
+        fill_rate(st->group_fill_bytes_per_s, group_before(st, s), s->group_headroom_bytes, growth, dt);
     remember(st, s);
 }
 

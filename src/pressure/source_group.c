@@ -17,11 +17,6 @@
 
 enum { HIGH, MAX, KILLS };
 
-/* How old the limit may be; what may still be charged is read every time. Finding either means reading the
- * files of all ancestors (some 100 us). A limit that is set later is found when dead sources are probed
- * again. */
-#define LIMIT_EVERY_NS UINT64_C(10000000000)
-
 static int read_counters(const struct mz_pressure_source *s, uint64_t counters[3])
 {
     static const char *const keys[] = {"high", "max", "oom_kill"};
@@ -137,44 +132,30 @@ const struct mz_pressure_source_ops mz_pressure_source_group_events = {
     .read = events_read,
 };
 
-static int read_limit(struct mz_pressure_source *s, uint64_t now_ns)
-{
-    uint64_t limit, current;
-    int r = mz_machine_cgroup_limit(&limit, &current);
-
-    if (r < 0)
-        return r;
-    s->counters[0] = limit;
-    s->counted_ns = now_ns;
-    s->primed = true;
-    return 0;
-}
-
+/* A limit that is set later is found when dead sources are probed again. */
 static int limit_open(struct mz_pressure_source *s)
 {
-    int r = read_limit(s, 0);
+    uint64_t limit, current, headroom;
+    int r = mz_machine_cgroup_limit(&limit, &current, &headroom);
 
     if (r < 0)
         return r;
-    s->primed = false;
-    r = s->counters[0] == MZ_POLICY_UNKNOWN ? -ENODATA : 0;
+    r = limit == MZ_POLICY_UNKNOWN ? -ENODATA : 0;
     snprintf(s->detail, sizeof(s->detail), "%s", r < 0 ? "no limit is set" : "polled");
     return r;
 }
 
+/* Limit and headroom of one moment: a headroom that fell with its limit is not filling. Reads the files of all
+ * ancestors, which takes some 100 us. */
 static int limit_read(struct mz_pressure_source *s, struct mz_policy_sample *sample)
 {
-    uint64_t headroom;
-    int r = 0;
+    uint64_t limit, current, headroom;
+    int r = mz_machine_cgroup_limit(&limit, &current, &headroom);
 
-    if (!s->primed || sample->now_ns < s->counted_ns || sample->now_ns - s->counted_ns >= LIMIT_EVERY_NS)
-        r = read_limit(s, sample->now_ns);
-    if (r < 0 || s->counters[0] == MZ_POLICY_UNKNOWN)
-        return r;
-    r = mz_machine_cgroup_headroom(&headroom);
+    (void)s;
     if (r < 0)
         return r;
-    sample->group_limit_bytes = headroom == MZ_POLICY_UNKNOWN ? MZ_POLICY_UNKNOWN : s->counters[0];
+    sample->group_limit_bytes = limit;
     sample->group_headroom_bytes = headroom;
     return 0;
 }

@@ -49,9 +49,10 @@ static void group_v1(const char *folder, uint64_t limit, uint64_t usage, uint64_
 
 static void expect(uint64_t headroom, uint64_t limit, uint64_t current)
 {
-    uint64_t h = 1, l = 1, c = 1;
+    uint64_t h = 1, l = 1, c = 1, together = 1;
     assert_int_equal(mz_machine_cgroup_headroom(&h), 0);
-    assert_int_equal(mz_machine_cgroup_limit(&l, &c), 0);
+    assert_int_equal(mz_machine_cgroup_limit(&l, &c, &together), 0);
+    assert_int_equal(together, h);
     assert_true(h == headroom);
     assert_true(l == limit);
     assert_true(c == current);
@@ -59,10 +60,10 @@ static void expect(uint64_t headroom, uint64_t limit, uint64_t current)
 
 static void expect_error(int error)
 {
-    uint64_t h = 1, l = 1, c = 1;
+    uint64_t h = 1, l = 1, c = 1, together = 1;
     assert_int_equal(mz_machine_cgroup_headroom(&h), error);
-    assert_int_equal(mz_machine_cgroup_limit(&l, &c), error);
-    assert_true(h == 1 && l == 1 && c == 1);
+    assert_int_equal(mz_machine_cgroup_limit(&l, &c, &together), error);
+    assert_true(h == 1 && l == 1 && c == 1 && together == 1);
 }
 
 static void test_none(void **state)

@@ -13,9 +13,9 @@ static void test_real(void **state)
     struct mz_process_memory p;
     assert_int_equal(mz_machine_process(&p), 0);
     assert_true(p.rss_anon_bytes + p.swap_bytes > 0 && p.rss_file_bytes > 0);
-    uint64_t headroom, limit, current;
+    uint64_t headroom, limit, current, together;
     assert_int_equal(mz_machine_cgroup_headroom(&headroom), 0);
-    assert_int_equal(mz_machine_cgroup_limit(&limit, &current), 0);
+    assert_int_equal(mz_machine_cgroup_limit(&limit, &current, &together), 0);
     assert_true(limit == UINT64_MAX || current > 0);
 }
 

@@ -764,6 +764,29 @@ static void test_own_growth_is_no_fill(void **unused)
     assert_int_equal(a.act, MZ_ACT_NONE);
 }
 
+/* A manager that lowers our group's limit takes headroom away, but takes none of it. */
+static void test_a_lower_limit_is_no_fill(void **unused)
+{
+    struct replay r;
+    struct mz_policy_sample s = sample_at(60000);
+
+    (void)unused;
+    replay_begin(&r);
+    s.group_limit_bytes = 8 * GIB;
+    s.group_headroom_bytes = 7 * GIB;
+    replay_step(&r, s);
+    s.now_ns += 1000 * MS;
+    s.group_limit_bytes -= 5 * GIB;
+    s.group_headroom_bytes -= 5 * GIB;
+    replay_step(&r, s);
+    assert_int_equal(r.state.group_fill_bytes_per_s, 0);
+    assert_int_equal(r.action.act, MZ_ACT_NONE);
+    s.now_ns += 1000 * MS; /* what is taken under the same limit is */
+    s.group_headroom_bytes -= GIB;
+    replay_step(&r, s);
+    assert_int_equal(r.state.group_fill_bytes_per_s, GIB);
+}
+
 static void test_polling_interval(void **unused)
 {
     struct replay r;
@@ -956,6 +979,7 @@ int main(void)
         cmocka_unit_test(test_clock_backwards),
         cmocka_unit_test(test_figures_that_cannot_be_true),
         cmocka_unit_test(test_own_growth_is_no_fill),
+        cmocka_unit_test(test_a_lower_limit_is_no_fill),
         cmocka_unit_test(test_polling_interval),
         cmocka_unit_test(test_never_below_the_floor_whatever_comes),
         cmocka_unit_test(test_parse),

@@ -8,13 +8,15 @@ import server as house
 import talk
 
 TEXT = "The lighthouse keeper wrote in his book that"       # short: an emulated processor is slow
-LOW_MIB = 300
+ROOM_MIB = 32       # less than what mzCache leaves free
 
 
 def check_limit(unit):
-    """When the manager lowers memory.high, the model is evicted; the answer is the same, from the conversation that was there."""
+    """When the manager lowers memory.high to what the unit holds and little more, the model is evicted; the answer is the same, from
+    the conversation that was there."""
     warm = talk.warm_up(unit, TEXT)
-    unit.systemctl("set-property", "--runtime", unit.name, f"MemoryHigh={LOW_MIB}M")
+    held = dict(line.split() for line in (unit.group / "memory.stat").read_text().splitlines())["anon"]
+    unit.systemctl("set-property", "--runtime", unit.name, f"MemoryHigh={int(held) + (ROOM_MIB << 20)}")
     house.wait_for(lambda: unit.status()["pressure"]["evictions"] > 0, house.READY_S, "an eviction")
     talk.assert_same(talk.ask(unit, TEXT), warm)
 
