@@ -8,16 +8,20 @@ import server as house
 import talk
 
 TEXT = "The lighthouse keeper wrote in his book that"       # short: an emulated processor is slow
-ROOM_MIB = 32       # less than what mzCache leaves free
+ROOM_MIB = 8        # less than what mzCache leaves free
 
 
 def check_limit(unit):
-    """When the manager lowers memory.high to what the unit holds and little more, the model is evicted; the answer is the same, from
-    the conversation that was there."""
+    """When the manager lowers memory.high to what the unit holds and little more, the model is evicted; when there is room again, the
+    answer is the same, from the conversation that was there."""
     warm = talk.warm_up(unit, TEXT)
+    before = unit.show("MemoryHigh")
     held = dict(line.split() for line in (unit.group / "memory.stat").read_text().splitlines())["anon"]
-    unit.systemctl("set-property", "--runtime", unit.name, f"MemoryHigh={int(held) + (ROOM_MIB << 20)}")
-    house.wait_for(lambda: unit.status()["pressure"]["evictions"] > 0, house.READY_S, "an eviction")
+    unit.set_property(f"MemoryHigh={int(held) + (ROOM_MIB << 20)}")
+    try:
+        house.wait_for(lambda: unit.status()["pressure"]["evictions"] > 0, house.READY_S, "an eviction")
+    finally:
+        unit.set_property(f"MemoryHigh={before}")
     talk.assert_same(talk.ask(unit, TEXT), warm)
 
 

@@ -27,6 +27,10 @@ class Unit(house.Server):
         command = [*as_user, "systemctl", *(["--user"] if self.user else []), *words]
         return subprocess.check_output(command, text=True).strip()
 
+    def set_property(self, assignment):
+        """Until the machine ends: also for units of that name that are started later."""
+        self.systemctl("set-property", "--runtime", self.name, assignment)
+
     def show(self, what):
         return self.systemctl("show", "--value", "-p", what, self.name)
 
