@@ -35,16 +35,21 @@ void mz_evict_say_locked(int err)
                 err == -EINVAL ? "; it is locked, start the program without --mlock" : "");
 }
 
-int mz_unit_release(struct mz_unit *unit, uint64_t *freed)
+int mz_units_release(struct mz_unit *first, uint32_t n, uint64_t *freed)
 {
-    struct mz_core *core = unit->tensor->region->core;
+    struct mz_region *region = first->tensor->region;
+    struct mz_core *core = region->core;
+    uint64_t lo, hi, other;
 
+    mz_unit_span(first, &lo, &other);
+    mz_unit_span(&first[n - 1], &other, &hi);
     pthread_mutex_unlock(&core->lock);
-    int err = mz_unit_give_back(unit, freed);
+    int err = mz_evict_release(region, lo, hi, freed);
     pthread_mutex_lock(&core->lock);
     if (err)
         mz_evict_say_locked(err);
-    mz_unit_move(unit, err ? MZ_RESIDENT : MZ_EVICTED);
+    for (uint32_t i = 0; i < n; i++)
+        mz_unit_move(&first[i], err ? MZ_RESIDENT : MZ_EVICTED);
     return err;
 }
 
@@ -81,7 +86,7 @@ int mz_unit_evict(struct mz_unit *unit, uint64_t *freed)
     }
     if (err)
         mz_unit_move(unit, MZ_RESIDENT);
-    return err ? err : mz_unit_release(unit, freed);
+    return err ? err : mz_units_release(unit, 1, freed);
 }
 
 /* ---- scratch */

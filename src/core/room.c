@@ -12,7 +12,7 @@
  * model is streamed); what computing needs when nothing can go any more may take it. Lock: core->lock. */
 #include <errno.h>
 
-#include "core/evict.h"
+#include "core/state.h"
 #include "os/log.h"
 #include "os/machine.h"
 #include "os/os.h"
@@ -144,20 +144,11 @@ static int evict_run(struct mz_core *core, struct mz_unit *victim, uint64_t byte
 {
     struct mz_unit *units = victim->tensor->units;
     uint32_t first = run_begin(core, victim, bytes, keep), last = victim->index;
-    uint64_t lo, hi, other, freed = 0;
+    uint64_t freed = 0;
 
-    mz_unit_span(&units[first], &lo, &other);
-    mz_unit_span(victim, &other, &hi);
     for (uint32_t i = first; i <= last; i++)
         mz_unit_move(&units[i], MZ_EVICTING);
-    pthread_mutex_unlock(&core->lock);
-    int err = mz_evict_release(victim->tensor->region, lo, hi, &freed);
-    pthread_mutex_lock(&core->lock);
-    if (err)
-        mz_evict_say_locked(err);
-    for (uint32_t i = first; i <= last; i++)
-        mz_unit_move(&units[i], err ? MZ_RESIDENT : MZ_EVICTED);
-    return err;
+    return mz_units_release(&units[first], last - first + 1, &freed);
 }
 
 static int evict_victim(struct mz_core *core, struct mz_unit *victim, uint64_t bytes, uint32_t keep)

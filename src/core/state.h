@@ -278,9 +278,9 @@ int mz_evict_reserve(struct mz_core *core);
 /* ---- evict_release.c */
 /* Gives back the memory of scratch that no graph needs, at most `bytes`; what the page tables lost. Lock held. */
 uint64_t mz_evict_scratch(struct mz_core *core, uint64_t bytes);
-/* Releases the memory of a unit in state evicting that has a copy; ends evicted, or resident on failure. Drops and takes the
- * lock. Adds what the page tables lost to *freed. */
-int mz_unit_release(struct mz_unit *unit, uint64_t *freed);
+/* Releases the memory of n neighbours of a tensor, in state evicting and with copies, in one piece; they end evicted, or resident
+ * on failure. Drops and takes the lock. Adds what the page tables lost to *freed. */
+int mz_units_release(struct mz_unit *first, uint32_t n, uint64_t *freed);
 /* Gives back the memory of a unit in motion that is not worth anything. Without the lock. Adds what the page tables lost. */
 int mz_unit_give_back(const struct mz_unit *unit, uint64_t *freed);
 /* Waits until the unit is at rest (not in motion, not pinned). Lock held, dropped while waiting. */
