@@ -69,8 +69,8 @@ static int run(const struct cli_input *input)
 
     if (text && !cli_count(input, "--workers", text, &workers))
         return CLI_USAGE;
-    if (workers > 64)
-        return cli_usage(input, "--workers: at most 64");
+    if (workers > MZ_PROFILE_WORKERS)
+        return cli_usage(input, "--workers: at most %u", MZ_PROFILE_WORKERS);
     int rc = machine_swap_folder(cli_value(input, "swap-folder"), folder, sizeof(folder));
     if (rc == 0)
         rc = measure(input, folder, workers, &profile);

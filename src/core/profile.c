@@ -23,7 +23,6 @@
 #define GBPS_MAX    1e4
 #define FACTOR_MIN  0.25
 #define FACTOR_MAX  4.0
-#define WORKERS_MAX 1024u
 #define REQUEST_MIN (64u << 10)
 #define REQUEST_MAX (16u << 20)
 
@@ -58,7 +57,7 @@ void mz_profile_guess(struct mz_profile *ret, uint32_t workers)
     ret->read_factor = ret->write_factor = 1;
     for (uint32_t i = 0; i < MZ_PROFILE_CODECS; i++)
         ret->decode_factor[i] = ret->encode_factor[i] = 1;
-    ret->workers = workers == 0 ? 1 : workers > WORKERS_MAX ? WORKERS_MAX : workers;
+    ret->workers = workers == 0 ? 1 : workers > MZ_PROFILE_WORKERS ? MZ_PROFILE_WORKERS : workers;
     ret->request_bytes = 1u << 20;
     memcpy(ret->device, "unknown", sizeof "unknown");
 }
@@ -159,7 +158,7 @@ static bool is_valid(const struct mz_profile *p)
 {
     bool valid = is_gbps(p->read_gbps) && is_gbps(p->write_gbps) && is_factor(p->read_factor) &&
                  is_factor(p->write_factor) && is_device(p->device, sizeof p->device) && p->workers >= 1 &&
-                 p->workers <= WORKERS_MAX && p->request_bytes >= REQUEST_MIN &&
+                 p->workers <= MZ_PROFILE_WORKERS && p->request_bytes >= REQUEST_MIN &&
                  p->request_bytes <= REQUEST_MAX && p->request_bytes % 4096 == 0 && p->when <= INT64_MAX;
     for (uint32_t i = 0; i < MZ_PROFILE_CODECS; i++)
         valid = valid && is_gbps(p->decode_gbps[i]) && is_gbps(p->encode_gbps[i]) &&

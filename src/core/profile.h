@@ -15,7 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MZ_PROFILE_CODECS 8u /* ids 0..7 of codec/codec.h */
+#define MZ_PROFILE_CODECS  8u  /* ids 0..7 of codec/codec.h */
+#define MZ_PROFILE_WORKERS 64u /* threads that measure, at most: core itself has no more than 8 */
 
 /* Request sizes that reading is measured at: 64 KiB << i, up to 4 MiB. */
 #define MZ_PROFILE_SIZES          7u
@@ -41,7 +42,7 @@ struct mz_profile {
     double decode_factor[MZ_PROFILE_CODECS], encode_factor[MZ_PROFILE_CODECS];
 
     uint32_t request_bytes; /* from which on reading is not faster: the size of one request */
-    uint32_t workers;       /* threads that measured */
+    uint32_t workers;       /* threads that measured, 1..MZ_PROFILE_WORKERS */
     char device[64];        /* "nvme0n1p2"; "dev-0-42" where the kernel has no name; no slash */
     uint64_t when;          /* seconds since 1970; 0: never measured, these are guesses */
 };

@@ -2,8 +2,8 @@
  * reads in flight from every worker into fresh huge pages, checksum included, and decoding by every worker.
  *
  * Blocks: about one second (quick; by itself on first use) or some ten (full; `mzcache profile`). Uses up to
- * 256 MiB of disk in the swap folder, in a file without a name, and 16 MiB of memory a worker; less where the
- * machine has less. */
+ * 256 MiB of disk in the swap folder, in a file without a name, and MZ_PROFILE_MEMORY_BYTES of memory (16 MiB a worker where
+ * there are more than eight), which is given back before it returns. */
 #ifndef MZ_CORE_PROFILE_MEASURE_H
 #define MZ_CORE_PROFILE_MEASURE_H
 
@@ -12,12 +12,15 @@
 
 #include "core/profile.h"
 
+/* Half of it to read or decode into, more than caches hold; as much again for what is decoded. */
+#define MZ_PROFILE_MEMORY_BYTES (UINT64_C(128) << 20)
+
 struct mz_profile_job {
     const char *folder;  /* on the device to measure; mz_store_folder() */
     bool force;          /* also where the folder lies in memory */
     bool full;           /* all request sizes and longer, or the quick form */
     bool uring;          /* io_uring if it works here, else plain calls */
-    uint32_t workers;    /* threads, 1..64 */
+    uint32_t workers;    /* threads, 1..MZ_PROFILE_WORKERS */
     uint64_t file_bytes; /* 0: 64 MiB quick, 256 MiB full */
 };
 
