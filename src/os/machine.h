@@ -18,8 +18,8 @@ struct mz_machine_memory {
 int mz_machine_memory(struct mz_machine_memory *ret);
 
 /* Bytes that may still be charged to our cgroup and all its ancestors, v1 and v2: the least of limit - current
- * (memory.max and memory.high both count; inactive file pages of the group count as available). UINT64_MAX when
- * nothing limits us. -EIO when the cgroup files cannot be read, -EBADMSG when malformed. Of a container only the part
+ * (memory.max and memory.high both count; the page cache of the group counts as available). UINT64_MAX when nothing
+ * limits us. -EIO when the cgroup files cannot be read, -EBADMSG when malformed. Of a container only the part
  * of the tree that is mounted in it is seen. About 0.15 ms: ask once per batch, not once per page. */
 int mz_machine_cgroup_headroom(uint64_t *ret_bytes);
 

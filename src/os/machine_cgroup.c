@@ -22,13 +22,19 @@ struct limits {
     uint64_t limit, current; /* of the group with the smallest limit; UINT64_MAX, 0: none */
 };
 
-/* The files of one version. */
+/* The files of one version, and keys of memory.stat. NULL: it has no such thing. */
 struct version {
-    const char *limit, *second_limit, *current, *inactive;
+    const char *limit, *second_limit, *current, *guard;
+    const char *file_keys[2];
 };
-static const struct version v1 = {"memory.limit_in_bytes", NULL, "memory.usage_in_bytes",
-                                  "total_inactive_file"};
-static const struct version v2 = {"memory.max", "memory.high", "memory.current", "inactive_file"};
+static const struct version v1 = {.limit = "memory.limit_in_bytes",
+                                  .current = "memory.usage_in_bytes",
+                                  .file_keys = {"total_inactive_file", "total_active_file"}};
+static const struct version v2 = {.limit = "memory.max",
+                                  .second_limit = "memory.high",
+                                  .current = "memory.current",
+                                  .guard = "memory.min",
+                                  .file_keys = {"inactive_file", "active_file"}};
 
 /* v1 has no word for "no limit": it shows the largest multiple of a page in an int64_t. */
 #define V1_UNLIMITED (UINT64_C(1) << 62)
@@ -59,15 +65,32 @@ static int read_number(const char *folder, const char *file, uint64_t *ret)
     return mz_os_parse_number(text, ret);
 }
 
-/* Page cache that the kernel takes back before it calls the group full. Unknown counts as none. */
-static uint64_t inactive_bytes(const char *folder, const char *key)
+/* What memory.min keeps in the group below when this one is full. Unknown counts as nothing. */
+static uint64_t guarded_bytes(const char *folder, const char *below, const struct version *v)
 {
-    char path[4096], text[8192];
+    char file[512];
     uint64_t bytes;
-    if (join(folder, "memory.stat", path, sizeof path) || mz_os_read_text(path, text, sizeof text) < 0 ||
-        mz_os_find_number(text, key, &bytes))
+    if (!below || !v->guard || join(below, v->guard, file, sizeof file) || read_number(folder, file, &bytes))
         return 0;
     return bytes;
+}
+
+/* Page cache that the kernel takes back before it calls the group full. That is all of it, as MemAvailable counts the
+ * machine's: what lies unused goes first, what is in use (the mapping of a model whose embeddings are looked up) after
+ * it, and nothing is killed before. `below` is the group under this one on the way to ours. Its memory.min holds against
+ * this one's limit, but a group's own does not hold against its own; memory.low only says who comes last. Unknown counts
+ * as none. */
+static uint64_t file_bytes(const char *folder, const char *below, const struct version *v)
+{
+    char path[4096], text[8192];
+    uint64_t bytes, sum = 0;
+    if (join(folder, "memory.stat", path, sizeof path) || mz_os_read_text(path, text, sizeof text) < 0)
+        return 0;
+    for (int i = 0; i < 2; i++)
+        if (!mz_os_find_number(text, v->file_keys[i], &bytes))
+            sum += bytes;
+    uint64_t guarded = guarded_bytes(folder, below, v);
+    return sum > guarded ? sum - guarded : 0;
 }
 
 static int read_limit(const char *folder, const struct version *v, uint64_t *ret)
@@ -88,7 +111,7 @@ static int read_limit(const char *folder, const struct version *v, uint64_t *ret
     return r;
 }
 
-static int add_group(const char *folder, const struct version *v, struct limits *limits)
+static int add_group(const char *folder, const char *below, const struct version *v, struct limits *limits)
 {
     uint64_t limit, current;
     int r = read_limit(folder, v, &limit);
@@ -98,8 +121,8 @@ static int add_group(const char *folder, const struct version *v, struct limits 
         r = read_number(folder, v->current, &current);
     if (r)
         return r == -EBADMSG ? r : -EIO;
-    uint64_t inactive = inactive_bytes(folder, v->inactive);
-    uint64_t used = current > inactive ? current - inactive : 0;
+    uint64_t file = file_bytes(folder, below, v);
+    uint64_t used = current > file ? current - file : 0;
     uint64_t headroom = limit > used ? limit - used : 0;
     if (headroom < limits->headroom)
         limits->headroom = headroom;
@@ -115,18 +138,19 @@ static int walk(const struct hierarchy *h, const struct version *v, struct limit
 {
     char path[2 * 4096 + 1];
     size_t root = strcmp(h->root, "/") ? strlen(h->root) : 0, mount = strlen(h->mount);
-    const char *below = h->group;
-    if (!strncmp(below, h->root, root) && (below[root] == '/' || below[root] == 0))
-        below += root;
+    const char *ours = h->group, *below = NULL;
+    if (!strncmp(ours, h->root, root) && (ours[root] == '/' || ours[root] == 0))
+        ours += root;
     else
-        below = ""; /* our group lies outside of what is mounted: the mount point is the nearest we see */
-    snprintf(path, sizeof path, "%s%s", h->mount, strcmp(below, "/") ? below : "");
+        ours = ""; /* our group lies outside of what is mounted: the mount point is the nearest we see */
+    snprintf(path, sizeof path, "%s%s", h->mount, strcmp(ours, "/") ? ours : "");
     for (;;) {
-        int r = add_group(path, v, limits);
+        int r = add_group(path, below, v, limits);
         char *slash = strrchr(path, '/');
         if (r || strlen(path) <= mount || !slash)
             return r;
         *slash = 0;
+        below = slash + 1;
         if (strlen(path) < mount)
             return 0;
     }

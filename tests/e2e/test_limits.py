@@ -182,11 +182,10 @@ class Group:
         return int(stat["total_rss" if self.v1 else "anon"])
 
     def taken(self):
-        """What the kernel takes back last, if at all, as mzCache counts it: everything but page cache that lies unused. Whether the
-        pages of model and libraries are charged here depends on who has read them first."""
+        """What the kernel takes back last, if at all, as mzCache counts it: everything but page cache."""
         taken = int((self.folder / ("memory.usage_in_bytes" if self.v1 else "memory.current")).read_text())
         stat = dict(line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
-        return taken - int(stat["total_inactive_file" if self.v1 else "inactive_file"])
+        return taken - sum(int(stat["total_" * self.v1 + key]) for key in ("inactive_file", "active_file"))
 
     def kills(self):
         file = self.folder / ("memory.oom_control" if self.v1 else "memory.events")

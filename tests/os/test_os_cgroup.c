@@ -19,8 +19,7 @@ static void put_stat(const char *folder, const char *key, uint64_t bytes)
 {
     char name[400], text[200];
     snprintf(name, sizeof name, "%s/memory.stat", folder);
-    snprintf(text, sizeof text, "anon 5\nactive_file 9\n%s %llu\nunevictable 0\n", key,
-             (unsigned long long)bytes);
+    snprintf(text, sizeof text, "anon 5\nshmem 9\n%s %llu\nunevictable 0\n", key, (unsigned long long)bytes);
     make_text(name, text);
 }
 
@@ -201,12 +200,56 @@ static void test_faults(void **state)
         mz_fault_plan(MZ_FAULT_ANY, ++n, EIO, false);
         int r = mz_machine_cgroup_headroom(&headroom);
         failed += r != 0;
-        /* Without memory.stat nothing counts as inactive. */
+        /* Without memory.stat nothing counts as page cache. */
         assert_true(r ? r == -EIO && headroom == 1 : headroom == 40 * MIB || headroom == 30 * MIB);
     } while (mz_fault_hits());
     assert_true(failed >= 6);
     mz_fault_plan(MZ_FAULT_READ, 1, MZ_FAULT_SHORT, true);
     expect(40 * MIB, 100 * MIB, 70 * MIB);
+}
+
+/* Page cache is the kernel's to take back, in use or not, but for what a group on the way is promised to keep. */
+static void test_page_cache(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t inactive, active, own_min, min_below; /* MiB; of /a, and memory.min of /a/b */
+        uint64_t headroom;
+    } cases[] = {
+        {0, 0, 0, 0, 30},       /* 100 allowed, 70 charged */
+        {10, 0, 0, 0, 40},      {0, 50, 0, 0, 80},         /* a mapping that is read all the time */
+        {10, 20, 0, 0, 60},     {40, 60, 0, 0, 100},       /* more than is charged */
+        {10, 20, 50, 0, 60},    /* nothing guards a group against its own limit */
+        {10, 20, 0, 12, 48},    {10, 20, 0, 30, 30},
+        {10, 20, 0, 1000, 30},  /* more than it has */
+    };
+    make_text("proc/self/cgroup", "0::/a/b/c\n");
+    make_text("proc/self/mountinfo", MOUNT_V2);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[200];
+        put_number(ROOT_V2 "/a", "memory.max", 100 * MIB);
+        put_number(ROOT_V2 "/a", "memory.current", 70 * MIB);
+        put_number(ROOT_V2 "/a", "memory.min", cases[i].own_min * MIB);
+        put_number(ROOT_V2 "/a/b", "memory.min", cases[i].min_below * MIB);
+        put_number(ROOT_V2 "/a/b/c", "memory.min", 25 * MIB); /* worth what the group above has */
+        snprintf(text, sizeof text, "inactive_file %llu\nactive_file %llu\n",
+                 (unsigned long long)(cases[i].inactive * MIB), (unsigned long long)(cases[i].active * MIB));
+        make_text(ROOT_V2 "/a/memory.stat", text);
+        expect(cases[i].headroom * MIB, 100 * MIB, 70 * MIB);
+    }
+    put_number(ROOT_V2 "/a/b", "memory.min", NONE);
+    expect(30 * MIB, 100 * MIB, 70 * MIB);
+}
+
+static void test_page_cache_v1(void **state)
+{
+    (void)state;
+    make_text("proc/self/cgroup", "4:memory:/a\n");
+    make_text("proc/self/mountinfo", MOUNT_V1);
+    group_v1("sys/fs/cgroup/memory/a", 100 * MIB, 70 * MIB, 0);
+    make_text("sys/fs/cgroup/memory/a/memory.stat", "inactive_file 1\nactive_file 1\ntotal_inactive_file 1048576\n"
+                                                    "total_active_file 2097152\n");
+    expect(33 * MIB, 100 * MIB, 70 * MIB);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_root, tear_down_folder)
@@ -217,6 +260,7 @@ int main(void)
         TEST(test_none),    TEST(test_v2),     TEST(test_v2_without_high_or_stat),
         TEST(test_v1),      TEST(test_hybrid), TEST(test_containers),
         TEST(test_escapes), TEST(test_broken), TEST(test_faults),
+        TEST(test_page_cache), TEST(test_page_cache_v1),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
