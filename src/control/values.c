@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "control/settings.h"
 #include "control/size.h"
@@ -68,16 +67,9 @@ struct pending {
 static void *apply_pending(void *arg)
 {
     struct pending *pending = arg;
-    struct mz_core_brief brief;
     uint64_t bytes, floor = 0;
-    const struct timespec pause = {.tv_nsec = 200 * 1000 * 1000};
 
-    for (;;) {
-        mz_core_brief(pending->core, &brief);
-        if (brief.last_use_ns != 0 && brief.total_bytes != 0)
-            break;
-        (void)nanosleep(&pause, NULL);
-    }
+    mz_gate_wait_first(pending->core);
     int rc = mz_value_limit(pending->core, pending->value, &bytes, &floor);
     if (rc < 0)
         mz_log(MZ_LOG_WARN, "limit %s was not set: %s (needed at least: %llu bytes)", pending->value,

@@ -150,6 +150,9 @@ typedef bool (*mz_abort_fn)(void *user);
 void mz_gate_enter(struct mz_core *core);
 void mz_gate_leave(struct mz_core *core);
 
+/* Waits until a graph has been computed and something is loaded: before, loading may not be over. Core must live on. */
+void mz_gate_wait_first(struct mz_core *core);
+
 enum { MZ_PIN_READ = 0, MZ_PIN_WRITE = 1 };
 
 struct mz_pin {

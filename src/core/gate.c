@@ -348,7 +348,24 @@ void mz_gate_leave(struct mz_core *core)
     pthread_mutex_lock(&core->lock);
     assert(core->graphs > 0);
     core->graphs--;
+    core->computed = true;
     core->last_use_ns = mz_os_now_ns();
     pthread_cond_broadcast(&core->changed);
+    pthread_mutex_unlock(&core->lock);
+}
+
+static bool anything_loaded(const struct mz_core *core)
+{
+    uint64_t total, remaining, floor;
+
+    mz_core_totals(core, &total, &remaining, &floor);
+    return total != 0;
+}
+
+void mz_gate_wait_first(struct mz_core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    while (!core->computed || !anything_loaded(core))
+        pthread_cond_wait(&core->changed, &core->lock);
     pthread_mutex_unlock(&core->lock);
 }

@@ -145,7 +145,8 @@ struct mz_core {
     uint32_t graphs;           /* between enter and leave */
     uint32_t held;             /* pins in total */
     uint32_t position;         /* rank of what the pass uses next: behind the unit pinned last */
-    uint64_t last_use_ns;      /* mz_os_now_ns(): time asleep is no idle time */
+    bool computed;             /* a graph has ended: what a program loads first is loaded */
+    uint64_t last_use_ns;      /* mz_os_now_ns() of the end of a graph or restore; time asleep is no idle time */
 
     /* Restoring. */
     struct mz_unit *want_head, *want_tail;

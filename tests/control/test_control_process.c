@@ -3,12 +3,14 @@
 #include "control_test.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "control/api.h"
 #include "control/client.h"
 #include "control/process.h"
 #include "fake_engine.h"
 #include "mzcache.h"
+#include "os/log.h"
 #include "small_model.h"
 
 static char folder[64];
@@ -27,6 +29,7 @@ static int setup(void **state)
     live_in_folder(folder, sizeof(folder));
     (void)setenv("MZ_HOLD", "7s", 1);
     (void)setenv("MZ_STEP", "nonsense", 1); /* said, and left as it was */
+    (void)setenv("MZ_LIMIT", "90%", 1);     /* of what will be loaded */
     return 0;
 }
 
@@ -101,7 +104,6 @@ static void api(void **state)
 
     (void)state;
     assert_int_equal(mz_status(&now), 0);
-    assert_int_equal(now.idle_ms, UINT64_MAX); /* never used */
     uint64_t total = now.total_bytes;
     assert_int_equal(total, SMALL_LAYERS * (SMALL_WEIGHT_BYTES + SMALL_CACHE_BYTES));
     assert_int_equal(mz_evict(UINT64_C(1) << 20, &report), 0);
@@ -134,6 +136,34 @@ static void api(void **state)
     assert_int_equal(mz_dump(&text), 0);
     assert_non_null(strstr(text, "\"kinds\""));
     free(text);
+}
+
+static atomic_bool limit_tried;
+
+static void see_message(enum mz_log_level level, const char *text, void *user)
+{
+    (void)level;
+    (void)user;
+    if (strstr(text, "limit 90% was not set")) /* this model is smaller than any floor */
+        atomic_store(&limit_tried, true);
+}
+
+/* A share of what is loaded counts once a graph ran, and not before, whatever else was asked for. */
+static void a_limit_in_percent_waits(void **state)
+{
+    struct mz_state now;
+
+    (void)state;
+    mz_log_sink(see_message, NULL);
+    assert_int_equal(mz_status(&now), 0);
+    assert_int_equal(now.idle_ms, UINT64_MAX); /* never used */
+    assert_int_equal(mz_restore(true), 0);
+    assert_int_equal(mz_status(&now), 0);
+    assert_int_not_equal(now.idle_ms, UINT64_MAX);
+    assert_false(atomic_load(&limit_tried));
+    assert_int_equal(small_model_use(&model), 0);
+    eventually(atomic_load(&limit_tried));
+    mz_log_sink(NULL, NULL);
 }
 
 static void over_the_socket(void **state)
@@ -204,7 +234,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(before_the_start), cmocka_unit_test(started_once),
-        cmocka_unit_test(by_name),          cmocka_unit_test(api),
+        cmocka_unit_test(by_name),          cmocka_unit_test(a_limit_in_percent_waits),
+        cmocka_unit_test(api),
         cmocka_unit_test(over_the_socket),  cmocka_unit_test(off_in_children),
     };
 
