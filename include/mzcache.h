@@ -75,7 +75,7 @@ struct mz_state {
     uint64_t ledger_bytes; /* all memory that mzCache holds: model, compressed copies, buffers */
     uint64_t ledger_peak_bytes;
     uint64_t swap_file_bytes;
-    uint64_t idle_ms; /* since the last computing; 0 while computing, UINT64_MAX before the first */
+    uint64_t idle_ms; /* since the last computing or mz_restore(); 0 while computing, UINT64_MAX before the first */
     bool computing, restoring;
     uint64_t reserved[8];
 };

@@ -206,7 +206,7 @@ int mz_core_evict_to(struct mz_core *core, uint32_t remaining_permyriad, const c
                      struct mz_evict_report *ret);
 
 /* Starts bringing everything back (as far as limit and headroom allow) in order of use; `wait`: until nothing more can
- * be brought back. Cheap when nothing is missing. -EIO: a unit was lost meanwhile. */
+ * be brought back. Counts as use. Cheap when nothing is missing. -EIO: a unit was lost meanwhile. */
 int mz_core_restore(struct mz_core *core, bool wait);
 
 /* Stops what mz_core_restore() started; computing still gets what it needs. */
@@ -254,7 +254,7 @@ struct mz_core_status {
     uint64_t read_bytes, decoded_bytes;             /* ever restored, by path */
     uint64_t evictions, restores, gate_waits, gate_wait_ns;
     uint64_t model_cached_bytes;                    /* page cache of the model files */
-    uint64_t last_use_ns;                           /* mz_os_now_ns() of the last graph's end; 0: never */
+    uint64_t last_use_ns;                           /* mz_os_now_ns() when a graph, or a restore that was asked for, ended last; 0: never */
     bool computing, restoring;
 };
 

@@ -31,6 +31,7 @@ int mz_core_restore(struct mz_core *core, bool wait)
     uint64_t start = mz_os_now_ns();
 
     pthread_mutex_lock(&core->lock);
+    core->last_use_ns = start; /* who asks will use it: idle steps and holds count from here */
     uint64_t read = core->read_bytes, decoded = core->decoded_bytes;
     bool alone = core->graphs == 0;
     (void)lost_units(core, true);
@@ -48,6 +49,8 @@ int mz_core_restore(struct mz_core *core, bool wait)
     uint64_t ns = mz_os_now_ns() - start;
     if (wait && alone && core->graphs == 0 && !lost)
         mz_profile_heard(core, read, core->read_last_ns - start, decoded, core->decoded_last_ns - start);
+    if (wait)
+        core->last_use_ns = start + ns;
     if (wait && any)
         mz_event_add(core, "restore", "asked", read + decoded, (double)ns / 1e6);
     pthread_mutex_unlock(&core->lock);

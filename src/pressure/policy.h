@@ -65,9 +65,9 @@ struct mz_policy_facts {
     uint64_t floor_bytes;     /* remaining can not go below this */
     uint64_t dirty_bytes;     /* in memory without a valid copy elsewhere */
     uint64_t limit_bytes;     /* set by the user at run time; 0 or MZ_POLICY_UNKNOWN: none */
-    uint64_t
-        last_use_ns; /* mz_os_now_ns() at the end of the last loading, computing or restoring; 0: never. Time asleep
-                        is no idle time: nobody wanted the memory meanwhile, and who wakes the machine may want the model */
+    /* mz_os_now_ns() at the end of the last computing or restoring that was asked for; 0: never. Loading alone is no use.
+     * Time asleep is no idle time: nobody wanted the memory meanwhile, and who wakes the machine may want the model. */
+    uint64_t last_use_ns;
     uint64_t evict_bytes_per_s; /* measured; 0: not measured yet */
     bool computing;             /* now */
 };

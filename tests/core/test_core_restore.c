@@ -23,6 +23,7 @@
 #include "fake_model.h"
 #include "os/fault.h"
 #include "os/log.h"
+#include "os/os.h"
 #include "os/transfer.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -385,6 +386,25 @@ static void interrupted_by_an_eviction(void **state)
     model_free(&model);
 }
 
+/* Idle time and the hold after use count from it, or the next idle step would take back at once what was asked for. */
+static void asking_is_use(void **state)
+{
+    (void)state;
+    struct model model;
+    struct mz_core_brief brief;
+    written_model(&model, true, false);
+    evict_all(&model);
+    uint64_t before = mz_os_now_ns();
+    assert_int_equal(mz_core_restore(model.core, false), 0);
+    mz_core_brief(model.core, &brief);
+    assert_true(brief.last_use_ns >= before);
+    before = mz_os_now_ns();
+    assert_int_equal(mz_core_restore(model.core, true), 0);
+    mz_core_brief(model.core, &brief);
+    assert_true(brief.last_use_ns >= before);
+    model_free(&model);
+}
+
 struct waiter {
     struct model *model;
     atomic_bool done;
@@ -591,6 +611,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(destroyed_while_restoring),
         cmocka_unit_test(without_memory_nothing_is_lost),
         cmocka_unit_test(cleared_while_wanted),
+        cmocka_unit_test(asking_is_use),
         cmocka_unit_test(without_uring),
         cmocka_unit_test(with_uring_refused),
     };
