@@ -2,8 +2,8 @@
  *
  * `lock` guards starting; core and watch are published by atomic pointers once they are whole, and never
  * taken back while the process lives. Locks of others may be taken under `lock` (starting), never the other
- * way. Fork: the handlers hold `lock` and the socket's fork_lock over the fork, so the child inherits neither
- * in the middle of a change. */
+ * way. Fork: the handlers hold `lock`, the socket's fork_lock and the log's over the fork, so the child inherits
+ * none of them in the middle of a change. */
 #include "control/process.h"
 
 #include <errno.h>
@@ -54,10 +54,12 @@ static void before_fork(void)
     (void)pthread_mutex_lock(&lock);
     if (server)
         mz_socket_fork_prepare(server);
+    mz_log_fork_prepare();
 }
 
 static void after_fork_in_parent(void)
 {
+    mz_log_fork_done();
     if (server)
         mz_socket_fork_parent(server);
     (void)pthread_mutex_unlock(&lock);
@@ -66,8 +68,13 @@ static void after_fork_in_parent(void)
 /* Nothing was started yet: the child may start its own. Otherwise its core has no memory and no threads. */
 static void after_fork_in_child(void)
 {
-    if (atomic_load(&core_now))
+    struct mz_core *core = atomic_load(&core_now);
+
+    mz_log_fork_done();
+    if (core) {
         atomic_store(&forked, true);
+        mz_core_fork_child(core);
+    }
     if (server)
         mz_socket_fork_child(server);
     (void)pthread_mutex_unlock(&lock);

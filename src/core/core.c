@@ -84,6 +84,11 @@ void mz_core_destroy(struct mz_core *core)
     free_core(core);
 }
 
+void mz_core_fork_child(struct mz_core *core)
+{
+    mz_store_fork_child(core->store);
+}
+
 /* ---- options */
 
 /* The stack's spare segment exists where the stack is used, packed images where they are wanted. */

@@ -40,6 +40,9 @@ int mz_core_create(const struct mz_core_config *config, struct mz_core **ret);
 /* All regions are gone already. Waits for the workers. NULL allowed. */
 void mz_core_destroy(struct mz_core *core);
 
+/* In a forked child, where core has no memory and no threads: closes the swap file. Nothing else may be called then. */
+void mz_core_fork_child(struct mz_core *core);
+
 /* ------------------------------------------------------------------------------------------------- regions and tensors */
 
 /* Reserves addresses. `scratch`: a compute buffer (known at once or told later by mz_region_kind()). -ENOMEM. */

@@ -294,6 +294,11 @@ void mz_store_destroy(struct mz_store *store)
     free(store);
 }
 
+void mz_store_fork_child(struct mz_store *store)
+{
+    mz_file_close(&store->file);
+}
+
 const struct mz_file *mz_store_file(struct mz_store *store)
 {
     pthread_mutex_lock(&store->lock);

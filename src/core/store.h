@@ -32,6 +32,10 @@ int mz_store_create(const char *folder, bool force, struct mz_store **ret);
  * allowed. */
 void mz_store_destroy(struct mz_store *store);
 
+/* In a forked child: lets go of the file, whose blocks would otherwise stay on disk for as long as the child lives. Takes no
+ * lock, since a thread that is not here may hold it; nothing else may be called afterwards. */
+void mz_store_fork_child(struct mz_store *store);
+
 /* A range of `bytes` (more than 0, rounded up to 4096). The first call makes the file, and its folder if that
  * is missing. -ENOSPC: the file system has less than this and the reserve left; -ENOMEM; -EINVAL: 0; or what
  * mz_file_open_swap() gave (-EMEDIUMTYPE: the folder lies in memory), and then the next call tries again. */

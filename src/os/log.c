@@ -78,3 +78,13 @@ void mz_log_sink(void (*sink)(enum mz_log_level level, const char *text, void *u
     sink_user = user;
     pthread_mutex_unlock(&lock);
 }
+
+void mz_log_fork_prepare(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void mz_log_fork_done(void)
+{
+    pthread_mutex_unlock(&lock);
+}

@@ -20,7 +20,12 @@ void mz_log(enum mz_log_level level, const char *format, ...) __attribute__((for
 const char *mz_log_errno(int err);
 
 /* Where messages go instead of standard error (tests, host applications); NULL restores it. Called for one message at
- * a time, on the thread that logs, with a lock held: it must not log. After the return the old one is not called. */
+ * a time, on the thread that logs, with a lock held: it must not log nor fork. After the return the old one is not called. */
 void mz_log_sink(void (*sink)(enum mz_log_level level, const char *text, void *user), void *user);
+
+/* Around fork(): waits for a message under way and keeps others from beginning, so that the child can log; then, in
+ * parent and child, lets them. */
+void mz_log_fork_prepare(void);
+void mz_log_fork_done(void);
 
 #endif
