@@ -90,11 +90,32 @@ static float param(const struct ggml_tensor *node, int i)
     return value;
 }
 
+static void describe_mask(struct mz_attn *op, const struct ggml_tensor *mask)
+{
+    op->mask_heads = op->mask_seqs = 1;
+    if (!mask)
+        return;
+    op->mask = mask->data;
+    op->mask_row_bytes = mask->nb[1];
+    op->mask_head_bytes = mask->nb[2];
+    op->mask_seq_bytes = mask->nb[3];
+    op->mask_heads = (uint32_t)mask->ne[2];
+    op->mask_seqs = (uint32_t)mask->ne[3];
+}
+
+/* Where each chunk of K or V begins. */
+static void point_at_chunks(const struct mz_site *site, const struct ggml_tensor *cache, const void **ret)
+{
+    for (uint32_t s = 0; s < site->op.n_seq; s++)
+        for (uint32_t c = 0; c < site->n_chunks; c++)
+            ret[s * site->n_chunks + c] =
+                (const char *)cache->data + s * cache->nb[3] + (size_t)c * MZ_ATTN_CHUNK * cache->nb[1];
+}
+
 /* The operation, from the tensors as they are now. */
 static void describe(struct mz_site *site, const struct ggml_tensor *node)
 {
-    const struct ggml_tensor *q = node->src[0], *k = node->src[1], *v = node->src[2], *mask = node->src[3];
-    float cap = param(node, 2), scale = param(node, 0);
+    const struct ggml_tensor *q = node->src[0], *k = node->src[1], *v = node->src[2];
 
     site->op = (struct mz_attn){
         .n_rows = (uint32_t)q->ne[1],
@@ -116,29 +137,15 @@ static void describe(struct mz_site *site, const struct ggml_tensor *node)
         .k_head_bytes = k->nb[2],
         .v_row_bytes = v->nb[1],
         .v_head_bytes = v->nb[2],
-        .mask_heads = 1,
-        .mask_seqs = 1,
         .sinks = node->src[4] ? node->src[4]->data : NULL,
-        .scale = scale,
+        .scale = param(node, 0),
         .max_bias = param(node, 1),
-        .logit_softcap = cap,
+        .logit_softcap = param(node, 2),
         .dst = node->data,
     };
-    if (mask) {
-        site->op.mask = mask->data;
-        site->op.mask_row_bytes = mask->nb[1];
-        site->op.mask_head_bytes = mask->nb[2];
-        site->op.mask_seq_bytes = mask->nb[3];
-        site->op.mask_heads = (uint32_t)mask->ne[2];
-        site->op.mask_seqs = (uint32_t)mask->ne[3];
-    }
-    for (uint32_t s = 0; s < site->op.n_seq; s++) {
-        for (uint32_t c = 0; c < site->n_chunks; c++) {
-            size_t token = (size_t)c * MZ_ATTN_CHUNK;
-            site->k[s * site->n_chunks + c] = (const char *)k->data + s * k->nb[3] + token * k->nb[1];
-            site->v[s * site->n_chunks + c] = (const char *)v->data + s * v->nb[3] + token * v->nb[1];
-        }
-    }
+    describe_mask(&site->op, node->src[3]);
+    point_at_chunks(site, k, site->k);
+    point_at_chunks(site, v, site->v);
 }
 
 /* ---- chunks that come in late */

@@ -19,7 +19,7 @@ static void mz_backend_free(ggml_backend_t ggml)
 {
     struct mz_backend *backend = ggml->context;
 
-    mz_graph_forget(backend);
+    mz_plans_forget(backend);
     mz_attend_destroy(backend->attend);
     mz_cpu_stream_destroy(backend->stream);
     free(backend);

@@ -235,10 +235,16 @@ struct mz_backend {
 };
 
 enum ggml_status mz_graph_compute(struct mz_backend *backend, struct ggml_cgraph *graph);
-void mz_graph_forget(struct mz_backend *backend);
 
 /* Asks the program's abort callback, if there is one; `user` is the backend. Polled while the gate waits. */
 bool mz_abort_wanted(void *user);
+
+/* ------------------------------------------------------------------------------------------------- plans.c
+ */
+
+/* The plan for a graph, kept or new; the backend owns it. Errors of mz_plan_create(). */
+int mz_plan_for(struct mz_backend *backend, struct ggml_cgraph *graph, struct mz_plan **ret);
+void mz_plans_forget(struct mz_backend *backend);
 
 /* ------------------------------------------------------------------------------------------------- attend.c
  */

@@ -2,7 +2,7 @@
  *
  * Only what lies in our persistent buffers counts; scratch and host memory are there anyway. A view of a KV
  * cache is limited to what it covers, per stream. Rows that a SET_ROWS or GET_ROWS names by an index that is
- * there before the graph are looked up at each run (graph.c); here only the node is noted. A plan belongs to
+ * there before the graph are looked up at each run (graph_pins.c); here only the node is noted. A plan belongs to
  * one backend's thread. Pointers to units in it are followed only while a graph of its uid runs, thus while
  * its buffers live. */
 #include <errno.h>
