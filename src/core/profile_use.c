@@ -2,7 +2,11 @@
  * none yet, and corrected slowly by what restoring really takes.
  *
  * The first eviction goes by guesses: one that comes under pressure must not wait a second for a measurement. The thread
- * begins when it is over. Lock: core->lock for the profile and its state; the thread holds none while it measures. */
+ * begins when it is over, or after a later one: not before limit, cgroup and machine have room for what measuring takes,
+ * since an eviction mostly means that they have not. Meanwhile that counts as a buffer of ours. Without the stack there is
+ * one path and nothing to balance, so nothing is measured.
+ *
+ * Lock: core->lock for the profile and its state; the thread holds none while it measures. */
 #include <errno.h>
 #include <string.h>
 
@@ -27,13 +31,16 @@ static void *measure(void *arg)
     };
     pthread_mutex_unlock(&core->lock);
     int err = mz_profile_measure(&job, &profile);
+    pthread_mutex_lock(&core->lock);
+    core->bounce_bytes -= MZ_PROFILE_MEMORY_BYTES;
+    if (!err)
+        core->profile = profile;
+    mz_restore_kick(core);
+    pthread_mutex_unlock(&core->lock);
     if (err) {
         mz_log(MZ_LOG_WARN, "cannot measure this machine (%s); balancing by guesses", mz_log_errno(err));
         return NULL;
     }
-    pthread_mutex_lock(&core->lock);
-    core->profile = profile;
-    pthread_mutex_unlock(&core->lock);
     err = mz_profile_save(&profile);
     if (err)
         mz_log(MZ_LOG_INFO, "cannot keep the profile of this machine (%s); it is measured again next time",
@@ -68,15 +75,23 @@ void mz_profile_use(struct mz_core *core)
     pthread_mutex_unlock(&core->lock);
 }
 
+/* Lock held. The thread waits for it before it begins. */
+static void start_measuring(struct mz_core *core)
+{
+    if (mz_thread_start(&core->profile_thread, "mz-profile", measure, core) != 0)
+        return;
+    core->profile_started = true;
+    core->profile_state = MZ_PROFILE_THERE;
+    core->bounce_bytes += MZ_PROFILE_MEMORY_BYTES;
+    mz_room_took(core);
+}
+
 void mz_profile_fill(struct mz_core *core)
 {
     pthread_mutex_lock(&core->lock);
-    bool missing = core->profile_state == MZ_PROFILE_MISSING;
-    if (missing)
-        core->profile_state = MZ_PROFILE_THERE;
+    if (core->profile_state == MZ_PROFILE_MISSING && mz_room_for(core, MZ_PROFILE_MEMORY_BYTES))
+        start_measuring(core);
     pthread_mutex_unlock(&core->lock);
-    if (missing && mz_thread_start(&core->profile_thread, "mz-profile", measure, core) == 0)
-        core->profile_started = true;
 }
 
 void mz_profile_stop(struct mz_core *core)

@@ -162,7 +162,7 @@ struct mz_core {
     /* Room (room.c): bytes counted as taken, always at least what the page tables say. */
     uint64_t unit_bytes;       /* spans of units in memory or in motion */
     uint64_t other_bytes;      /* scratch and fixed tensors */
-    uint64_t bounce_bytes;     /* buffers of workers */
+    uint64_t bounce_bytes;     /* buffers of workers, and what measuring the machine takes */
     uint64_t limit_bytes;      /* 0: none */
     uint64_t ledger_peak_bytes;
     uint64_t need_bytes;       /* the largest pin seen: the floor of a limit */
@@ -310,7 +310,7 @@ void mz_packed_apply(struct mz_core *core);
 
 /* ---- profile_use.c */
 void mz_profile_use(struct mz_core *core);   /* evict_turn held: reads it if the stack may be used now */
-void mz_profile_fill(struct mz_core *core);  /* evict_turn held: starts measuring if there is none */
+void mz_profile_fill(struct mz_core *core);  /* evict_turn held: starts measuring if there is none, and room for it */
 void mz_profile_stop(struct mz_core *core);  /* waits for the measurement */
 /* Lock held: restoring these bytes took so long on each path, both at once, with nothing else going on. */
 void mz_profile_heard(struct mz_core *core, uint64_t read_bytes, uint64_t read_ns, uint64_t decoded_bytes,

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 
 #include "codec/codec.h"
 #include "core/profile.h"
+#include "core/profile_measure.h"
 #include "core/restore.h"
 #include "fake_engine.h"
 #include "fake_model.h"
@@ -171,6 +174,37 @@ static struct mz_profile known_profile(struct model *model)
         mz_core_profile(model->core, &profile);
     } while (profile.when == 0);
     return profile;
+}
+
+/* Measuring takes memory right after an eviction, which mostly means that there is none. */
+static void measures_where_there_is_room(void **state)
+{
+    (void)state;
+    struct model model;
+    char folder[] = "/var/tmp/mz-profile-XXXXXX", path[4096], known[4096];
+    assert_non_null(mkdtemp(folder));
+    written_model(&model, true, false);
+    snprintf(known, sizeof(known), "%s", getenv("XDG_CACHE_HOME"));
+    setenv("XDG_CACHE_HOME", folder, 1); /* of a machine that was never measured */
+    assert_int_equal(mz_core_option_set(model.core, "kv", "q8"), 0);
+    uint64_t ledger = model_status(&model).ledger_bytes;
+    assert_int_equal(mz_core_limit(model.core, ledger + MZ_PROFILE_MEMORY_BYTES / 2, NULL), 0);
+    assert_int_equal(mz_core_evict(model.core, 1, "test", NULL), 0);
+    assert_false(model.core->profile_started);
+    assert_int_equal(mz_core_limit(model.core, 0, NULL), 0);
+    assert_int_equal(mz_core_evict(model.core, 1, "test", NULL), 0);
+    assert_true(model.core->profile_started);
+    assert_true(model_status(&model).ledger_peak_bytes >= MZ_PROFILE_MEMORY_BYTES);
+    struct mz_profile profile = known_profile(&model);
+    while (model_status(&model).bounce_bytes > 0) /* workers rest, too */
+        usleep(1000);
+    assert_int_equal(mz_profile_path(profile.device, path, sizeof(path)), 0);
+    model_free(&model); /* it is saved by now */
+    assert_int_equal(unlink(path), 0);
+    *strrchr(path, '/') = 0;
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    setenv("XDG_CACHE_HOME", known, 1);
 }
 
 static void both_paths_are_learned_from(void **state)
@@ -356,6 +390,7 @@ int main(void)
         cmocka_unit_test(levels_with_stack),
         cmocka_unit_test(reports_what_was_written),
         cmocka_unit_test(all_stages_pass),
+        cmocka_unit_test(measures_where_there_is_room),
         cmocka_unit_test(both_paths_are_learned_from),
         cmocka_unit_test(clean_copies_are_not_written_again),
         cmocka_unit_test(sunk_images_are_not_written_again),
