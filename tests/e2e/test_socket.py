@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -193,33 +192,6 @@ def test_another_user_is_refused(server, document):
         os.chmod(server.runtime, 0o700)
     assert opened.returncode == 0, opened.stderr
     assert server.status()["evictions"] == before
-
-
-def keys(reply):
-    if isinstance(reply, dict):
-        for key, value in reply.items():
-            yield key
-            yield from keys(value if key != "options" else None)      # those are on the page of the command
-    elif isinstance(reply, list):
-        for value in reply:
-            yield from keys(value)
-
-
-@pytest.mark.parametrize("request_", [{"cmd": "status"}, {"cmd": "brief"}, {"cmd": "layers"}, {"cmd": "units"}, {"cmd": "options"},
-                                      {"cmd": "evict", "percent": 50}, {"cmd": "evict_to", "percent": 20}, {"cmd": "events"},
-                                      {"cmd": "limit", "value": "off"}, {"cmd": "clean"}, {"cmd": "restore", "wait": True},
-                                      {"cmd": "restore_stop"}, {"cmd": "trim", "level": 20}, {"cmd": "option_get", "name": "kv"},
-                                      {"cmd": "option_set", "name": "hold", "value": "10s"}, {"cmd": "hello"}],
-                         ids=lambda request: request["cmd"])
-def test_the_manual_names_every_key(server, request_):
-    page = (house.ROOT / "docs" / "man" / "mzcache-control.7").read_text()
-    client = Client(server)
-    client.line()
-    reply = client.ask(**request_)
-    client.close()
-    assert reply["ok"]
-    assert re.search(rf"^\.(B|BR|TQ) {request_['cmd']}\b", page, re.M)
-    assert not [key for key in keys(reply) if not re.search(rf"\b{key}\b", page)]
 
 
 def test_the_log_shows_what_happened(server, document):
