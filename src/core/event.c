@@ -11,6 +11,9 @@ void mz_event_add(struct mz_core *core, const char *what, const char *why, uint6
     *event = (struct mz_event){
         .number = ++core->event_number, .wall_ns = mz_os_wall_ns(), .what = what, .bytes = bytes, .ms = ms};
     snprintf(event->why, sizeof(event->why), "%s", why ? why : "");
+    for (char *c = event->why; *c; c++) /* a client's own word: no escapes for terminals, none of six letters in JSON */
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?';
 }
 
 void mz_core_events(struct mz_core *core, uint64_t since, void (*see)(void *user, const struct mz_event *event),

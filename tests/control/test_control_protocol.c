@@ -316,6 +316,20 @@ static void evicting_frees_what_it_says(void **state)
     assert_int_equal(small_model_use(&model), 0); /* comes back by itself, byte by byte */
 }
 
+/* What JSON writes with six letters each, as often as a reply has events; quotes take two. */
+static void odd_reasons_fit_into_a_reply(void **state)
+{
+    char line[512] = "{\"cmd\":\"evict\",\"bytes\":0,\"why\":\"";
+
+    (void)state;
+    for (int i = 0; i < 63; i++)
+        (void)strcat(line, i % 2 ? "\\\"" : "\\u001b");
+    (void)strcat(line, "\"}");
+    for (int i = 0; i < 256; i++)
+        succeed(line);
+    succeed("{\"cmd\":\"events\"}");
+}
+
 static void a_refused_limit_names_the_floor(void **state)
 {
     (void)state;
@@ -397,6 +411,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(lanes, setup, teardown),
         cmocka_unit_test_setup_teardown(sums, setup, teardown),
         cmocka_unit_test_setup_teardown(evicting_frees_what_it_says, setup, teardown),
+        cmocka_unit_test_setup_teardown(odd_reasons_fit_into_a_reply, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refused_limit_names_the_floor, setup, teardown),
         cmocka_unit_test_setup_teardown(pages_are_counted_once, setup, teardown),
         cmocka_unit_test_setup_teardown(units_come_in_pages, setup, teardown),
