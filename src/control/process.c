@@ -116,14 +116,13 @@ static char *refusal(void *user, int err)
     return mz_protocol_refusal(err);
 }
 
-/* The first folder that can be used. Root's list goes on with those of others: only the first two are ours to
- * make. */
+/* The first folder that can be used. */
 static int open_folder(char (*folders)[MZ_RUNTIME_PATH], size_t *ret_which)
 {
-    size_t n = mz_runtime_folders(folders);
+    size_t n = mz_runtime_own_folders(folders);
     int fd = -ENOENT;
 
-    for (size_t i = 0; i < n && i < 2 && fd < 0; i++) {
+    for (size_t i = 0; i < n && fd < 0; i++) {
         fd = mz_runtime_make(folders[i]);
         *ret_which = i;
         if (fd < 0 && fd != -ENOENT)

@@ -44,7 +44,7 @@ static size_t add_all(char (*list)[MZ_RUNTIME_PATH], size_t n, const char *paren
     return n;
 }
 
-size_t mz_runtime_folders(char (*ret)[MZ_RUNTIME_PATH])
+size_t mz_runtime_own_folders(char (*ret)[MZ_RUNTIME_PATH])
 {
     const char *own = getenv("MZ_RUNTIME_DIR"), *xdg = getenv("XDG_RUNTIME_DIR");
     char uid[24];
@@ -55,8 +55,15 @@ size_t mz_runtime_folders(char (*ret)[MZ_RUNTIME_PATH])
     if (xdg && *xdg == '/')
         n = add(ret, n, "%s/mzcache", xdg);
     (void)snprintf(uid, sizeof(uid), "%u", (unsigned)geteuid());
-    n = add(ret, n, "/tmp/mzcache-%s", uid);
-    if (geteuid() == 0) {
+    return add(ret, n, "/tmp/mzcache-%s", uid);
+}
+
+size_t mz_runtime_folders(char (*ret)[MZ_RUNTIME_PATH])
+{
+    const char *own = getenv("MZ_RUNTIME_DIR");
+    size_t n = mz_runtime_own_folders(ret);
+
+    if (geteuid() == 0 && !(own && *own)) {
         n = add_all(ret, n, "/run/user", "", "/run/user/%s/mzcache");
         n = add_all(ret, n, "/tmp", "mzcache-", "/tmp/%s");
     }

@@ -18,8 +18,11 @@
 #define MZ_RUNTIME_PATH    512
 #define MZ_RUNTIME_FOLDERS 64
 
-/* Where sockets may lie, in order of preference, at most MZ_RUNTIME_FOLDERS. Root's list goes on with those
- * of all users. Returns their number. */
+/* Where a process of ours may listen, in order of preference. `ret` has room for MZ_RUNTIME_FOLDERS. Returns their
+ * number: 1 or 2. */
+size_t mz_runtime_own_folders(char (*ret)[MZ_RUNTIME_PATH]);
+
+/* Where sockets may be found: the same, and root's list goes on with the folders of all users. Their number. */
 size_t mz_runtime_folders(char (*ret)[MZ_RUNTIME_PATH]);
 
 /* Opens a folder that belongs to `owner` (-1: to anyone, for root) and is nobody else's to write. Returns a

@@ -34,14 +34,17 @@ static void order_of_folders(void **state)
     (void)state;
     (void)setenv("MZ_RUNTIME_DIR", "/some/where", 1);
     assert_int_equal(mz_runtime_folders(list), 1);
+    assert_int_equal(mz_runtime_own_folders(list), 1);
     assert_string_equal(list[0], "/some/where");
     (void)unsetenv("MZ_RUNTIME_DIR");
     (void)setenv("XDG_RUNTIME_DIR", "/run/user/77", 1);
     (void)snprintf(own, sizeof(own), "/tmp/mzcache-%u", (unsigned)geteuid());
+    assert_int_equal(mz_runtime_own_folders(list), 2); /* nobody else's, for root either */
     assert_true(mz_runtime_folders(list) >= 2);
     assert_string_equal(list[0], "/run/user/77/mzcache");
     assert_string_equal(list[1], own);
     (void)setenv("XDG_RUNTIME_DIR", "not/absolute", 1);
+    assert_int_equal(mz_runtime_own_folders(list), 1);
     assert_true(mz_runtime_folders(list) >= 1);
     assert_string_equal(list[0], own);
     (void)unsetenv("XDG_RUNTIME_DIR");
