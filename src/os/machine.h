@@ -4,6 +4,8 @@
 #ifndef MZ_OS_MACHINE_H
 #define MZ_OS_MACHINE_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct mz_machine_memory {
@@ -26,6 +28,10 @@ int mz_machine_cgroup_headroom(uint64_t *ret_bytes);
 /* The tightest limit itself, what is charged to that group (page cache and all), and the headroom as above, all of one
  * moment; UINT64_MAX, 0, UINT64_MAX without one. Tightest is the smallest limit, not the smallest headroom. Errors as above. */
 int mz_machine_cgroup_limit(uint64_t *ret_limit, uint64_t *ret_current, uint64_t *ret_headroom);
+
+/* The folder of our group (absolute, without MZ_SYSROOT), of v2 or of v1's memory controller, as far as it is mounted here.
+ * -ENOENT: there is none, or it lies outside of what is mounted; -ENAMETOOLONG, -EIO. What buf holds after an error is void. */
+int mz_machine_cgroup_folder(bool unified, char *buf, size_t size);
 
 /* Anonymous resident and swapped bytes of this process, and resident file pages (/proc/self/status; the real one where
  * MZ_SYSROOT has none). -EIO, -EBADMSG. */

@@ -1,4 +1,4 @@
-/* Limits of our memory cgroup and of all its ancestors, v1 and v2. No state: mounts and groups may change
+/* Where our memory cgroup is, and the limits of it and of all its ancestors, v1 and v2. No state: mounts and groups may change
  * under us, and reading them anew costs some tens of microseconds.
  *
  * /proc/self/cgroup names our group in each hierarchy ("5:memory:/a/b", v2: "0::/a/b"), /proc/self/mountinfo
@@ -133,17 +133,23 @@ static int add_group(const char *folder, const char *below, const struct version
     return 0;
 }
 
-/* From our group up to the mount point. */
+/* The path from the mount point to our group: "" or "/a/b"; NULL when it lies outside of what is mounted. */
+static const char *path_below(const struct hierarchy *h)
+{
+    size_t root = strcmp(h->root, "/") ? strlen(h->root) : 0;
+    const char *ours = h->group + root;
+    if (strncmp(h->group, h->root, root) || (*ours != '/' && *ours != 0) || !strncmp(ours, "/..", 3))
+        return NULL;
+    return strcmp(ours, "/") ? ours : "";
+}
+
+/* From our group up to the mount point. Outside of what is mounted, the mount point is the nearest we see. */
 static int walk(const struct hierarchy *h, const struct version *v, struct limits *limits)
 {
     char path[2 * 4096 + 1];
-    size_t root = strcmp(h->root, "/") ? strlen(h->root) : 0, mount = strlen(h->mount);
-    const char *ours = h->group, *below = NULL;
-    if (!strncmp(ours, h->root, root) && (ours[root] == '/' || ours[root] == 0))
-        ours += root;
-    else
-        ours = ""; /* our group lies outside of what is mounted: the mount point is the nearest we see */
-    snprintf(path, sizeof path, "%s%s", h->mount, strcmp(ours, "/") ? ours : "");
+    size_t mount = strlen(h->mount);
+    const char *ours = path_below(h), *below = NULL;
+    snprintf(path, sizeof path, "%s%s", h->mount, ours ? ours : "");
     for (;;) {
         int r = add_group(path, below, v, limits);
         char *slash = strrchr(path, '/');
@@ -235,12 +241,27 @@ static int find_mount(bool unified, struct hierarchy *h)
     return mz_lines_close(&lines) ? -EIO : r;
 }
 
+static int find_hierarchy(bool unified, struct hierarchy *ret)
+{
+    int r = find_group(unified, ret->group, sizeof ret->group);
+    return r ? r : find_mount(unified, ret);
+}
+
+int mz_machine_cgroup_folder(bool unified, char *buf, size_t size)
+{
+    struct hierarchy h;
+    int r = find_hierarchy(unified, &h);
+    const char *ours = r ? NULL : path_below(&h);
+    if (r || !ours)
+        return r ? r : -ENOENT;
+    int n = snprintf(buf, size, "%s%s", h.mount, ours);
+    return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
+}
+
 static int add_hierarchy(bool unified, struct limits *limits)
 {
     struct hierarchy h;
-    int r = find_group(unified, h.group, sizeof h.group);
-    if (!r)
-        r = find_mount(unified, &h);
+    int r = find_hierarchy(unified, &h);
     if (!r)
         r = walk(&h, unified ? &v2 : &v1, limits);
     return r == -ENOENT ? 0 : r;

@@ -66,10 +66,6 @@ void mz_pressure_source_close(struct mz_pressure_source *s, int err);
 /* Whether $MEMORY_PRESSURE_WATCH turns everything off. */
 bool mz_pressure_source_switched_off(void);
 
-/* The folder of our cgroup, without MZ_SYSROOT: of the unified hierarchy (v2), or of v1's memory controller.
- * -ENOENT: there is none; -ENAMETOOLONG, -EIO. */
-int mz_group_folder(bool unified, char *buf, size_t size);
-
 /* The `total` counters, in microseconds, of a PSI file. A missing "full" line counts as 0. -EBADMSG. */
 int mz_psi_parse(const char *text, uint64_t *ret_some_us, uint64_t *ret_full_us);
 

@@ -39,7 +39,7 @@ static int read_counters(const struct mz_pressure_source *s, uint64_t counters[3
 static int open_v2(struct mz_pressure_source *s)
 {
     char folder[480];
-    int r = mz_group_folder(true, folder, sizeof(folder));
+    int r = mz_machine_cgroup_folder(true, folder, sizeof(folder));
 
     if (r < 0)
         return r;
@@ -59,7 +59,7 @@ static int open_v2(struct mz_pressure_source *s)
 static int open_v1(struct mz_pressure_source *s)
 {
     char folder[480];
-    int r = mz_group_folder(false, folder, sizeof(folder));
+    int r = mz_machine_cgroup_folder(false, folder, sizeof(folder));
 
     if (r < 0)
         return r;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "os/machine.h"
 #include "os/pressure_fd.h"
 #include "os/text.h"
 
@@ -131,7 +132,7 @@ static int system_open(struct mz_pressure_source *s)
 static int group_open(struct mz_pressure_source *s)
 {
     char folder[480], text[32];
-    int r = mz_group_folder(true, folder, sizeof(folder));
+    int r = mz_machine_cgroup_folder(true, folder, sizeof(folder));
 
     if (r < 0)
         return r;

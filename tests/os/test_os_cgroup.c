@@ -252,6 +252,57 @@ static void test_page_cache_v1(void **state)
     expect(33 * MIB, 100 * MIB, 70 * MIB);
 }
 
+/* Where the files of our own group are, to watch them. */
+static void test_folder_of_our_group(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool unified;
+        int r;
+        const char *folder;
+    } rows[] = {
+        {"0::/user.slice/app.service\n", true, 0, "/sys/fs/cgroup/user.slice/app.service"},
+        {"0::/\n", true, 0, "/sys/fs/cgroup"},
+        {"4:memory:/box\n0::/a\n", true, 0, "/sys/fs/cgroup/a"},
+        {"4:memory:/box\n0::/a\n", false, 0, "/sys/fs/cgroup/memory/box"},
+        {"9:cpu,memory,io:/x\n", false, 0, "/sys/fs/cgroup/memory/x"},
+        {"9:name=memory:/x\n", false, -ENOENT, NULL},
+        {"0::/../other\n", true, -ENOENT, NULL}, /* outside of our namespace */
+        {"0::/a", true, 0, "/sys/fs/cgroup/a"},
+        {"", true, -ENOENT, NULL},
+        {"0:", true, -ENOENT, NULL},
+        {"0::relative\n", true, -ENOENT, NULL},
+        {"garbage\n\n:::\n0::/late\n", true, 0, "/sys/fs/cgroup/late"},
+        {"10::/a\n", true, -ENOENT, NULL},
+    };
+    char buf[64];
+    make_text("proc/self/mountinfo", MOUNT_OTHER MOUNT_V1 MOUNT_V2);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        make_text("proc/self/cgroup", rows[i].text);
+        assert_int_equal(mz_machine_cgroup_folder(rows[i].unified, buf, sizeof buf), rows[i].r);
+        if (rows[i].r == 0)
+            assert_string_equal(buf, rows[i].folder);
+    }
+    make_text("proc/self/cgroup", "0::/long-long-long-long-long-long-long-long-long-long-long\n");
+    assert_int_equal(mz_machine_cgroup_folder(true, buf, sizeof buf), -ENAMETOOLONG);
+}
+
+/* A container sees the tree from its own group, whether /proc names that by a path of the host or not. */
+static void test_our_group_in_a_container(void **state)
+{
+    (void)state;
+    char buf[64];
+    make_text("proc/self/mountinfo", "40 22 0:26 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n");
+    make_text("proc/self/cgroup", "0::/docker/abc/inner\n");
+    assert_int_equal(mz_machine_cgroup_folder(true, buf, sizeof buf), 0);
+    assert_string_equal(buf, "/sys/fs/cgroup/inner");
+    make_text("proc/self/cgroup", "0::/docker/abcdef\n");
+    assert_int_equal(mz_machine_cgroup_folder(true, buf, sizeof buf), -ENOENT);
+    assert_int_equal(unlink(in_folder("proc/self/mountinfo")), 0);
+    assert_int_equal(mz_machine_cgroup_folder(true, buf, sizeof buf), -ENOENT);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_root, tear_down_folder)
 
 int main(void)
@@ -260,7 +311,7 @@ int main(void)
         TEST(test_none),    TEST(test_v2),     TEST(test_v2_without_high_or_stat),
         TEST(test_v1),      TEST(test_hybrid), TEST(test_containers),
         TEST(test_escapes), TEST(test_broken), TEST(test_faults),
-        TEST(test_page_cache), TEST(test_page_cache_v1),
+        TEST(test_page_cache), TEST(test_page_cache_v1), TEST(test_folder_of_our_group), TEST(test_our_group_in_a_container),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

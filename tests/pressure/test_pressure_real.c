@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "os/log.h"
+#include "os/machine.h"
 #include "os/pressure_fd.h"
 #include "os/text.h"
 #include "pressure/source.h"
@@ -103,7 +104,7 @@ static int group_write(const char *file, const char *text)
 static int group_make(bool unified)
 {
     char parent[512], text[32];
-    int r = mz_group_folder(unified, parent, sizeof(parent));
+    int r = mz_machine_cgroup_folder(unified, parent, sizeof(parent));
 
     if (r < 0)
         return r;

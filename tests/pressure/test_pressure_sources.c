@@ -103,45 +103,6 @@ static void test_base64(void **unused)
     }
 }
 
-static void test_group_folder(void **unused)
-{
-    static const struct {
-        const char *text;
-        bool unified;
-        int r;
-        const char *folder;
-    } rows[] = {
-        {"0::/user.slice/app.service\n", true, 0, "/sys/fs/cgroup/user.slice/app.service"},
-        {"0::/\n", true, 0, "/sys/fs/cgroup"},
-        {"4:memory:/box\n0::/a\n", true, 0, "/sys/fs/cgroup/a"},
-        {"4:memory:/box\n0::/a\n", false, 0, "/sys/fs/cgroup/memory/box"},
-        {"9:cpu,memory,io:/x\n", false, 0, "/sys/fs/cgroup/memory/x"},
-        {"9:name=memory:/x\n", false, -ENOENT, NULL},
-        {"0::/../other\n", true, -ENOENT, NULL},
-        {"0::/a", true, 0, "/sys/fs/cgroup/a"},
-        {"", true, -ENOENT, NULL},
-        {"0:", true, -ENOENT, NULL},
-        {"0::relative\n", true, -ENOENT, NULL},
-        {"garbage\n\n:::\n0::/late\n", true, 0, "/sys/fs/cgroup/late"},
-        {"10::/a\n", true, -ENOENT, NULL},
-    };
-    struct tree t;
-    char buf[64];
-
-    (void)unused;
-    tree_begin(&t);
-    tree_write(&t, "/sys/fs/cgroup/cgroup.controllers", "memory\n");
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        tree_write(&t, "/proc/self/cgroup", rows[i].text);
-        assert_int_equal(mz_group_folder(rows[i].unified, buf, sizeof(buf)), rows[i].r);
-        if (rows[i].r == 0)
-            assert_string_equal(buf, rows[i].folder);
-    }
-    tree_write(&t, "/proc/self/cgroup", "0::/long-long-long-long-long-long-long-long-long-long-long\n");
-    assert_int_equal(mz_group_folder(true, buf, sizeof(buf)), -ENAMETOOLONG);
-    tree_end(&t);
-}
-
 /* --- files of a fake machine -------------------------------------------------------------------------------
  */
 
@@ -215,7 +176,7 @@ static void test_psi_of_the_root_group_is_the_machine(void **unused)
 
     (void)unused;
     tree_begin(&t);
-    tree_write(&t, "/sys/fs/cgroup/cgroup.controllers", "memory\n");
+    tree_write(&t, "/proc/self/mountinfo", TREE_CGROUP2);
     tree_write(&t, "/proc/self/cgroup", "0::/\n");
     tree_psi(&t, "/sys/fs/cgroup/memory.pressure", 1, 1);
     mz_pressure_source_open(&s, &mz_pressure_source_psi_group);
@@ -238,7 +199,7 @@ static void test_group_events(void **unused)
 
     (void)unused;
     tree_begin(&t);
-    tree_write(&t, "/sys/fs/cgroup/cgroup.controllers", "memory\n");
+    tree_write(&t, "/proc/self/mountinfo", TREE_CGROUP2);
     tree_write(&t, "/proc/self/cgroup", "0::/app\n");
     mz_pressure_source_open(&s, &mz_pressure_source_group_events);
     assert_false(s.live);
@@ -495,7 +456,7 @@ static void test_failing_calls(void **unused)
 
     (void)unused;
     tree_begin(&t);
-    tree_write(&t, "/sys/fs/cgroup/cgroup.controllers", "memory\n");
+    tree_write(&t, "/proc/self/mountinfo", TREE_CGROUP2);
     tree_write(&t, "/sys/fs/cgroup/app/cgroup.type", "domain\n");
     tree_write(&t, "/sys/fs/cgroup/app/memory.events", "high 0\nmax 0\noom_kill 0\n");
     tree_psi(&t, "/sys/fs/cgroup/app/memory.pressure", 1, 1);
@@ -529,13 +490,13 @@ static void test_failing_calls(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_psi_text),       cmocka_unit_test(test_base64),
-        cmocka_unit_test(test_group_folder),   cmocka_unit_test(test_psi_counters),
-        cmocka_unit_test(test_psi_events),     cmocka_unit_test(test_psi_of_the_root_group_is_the_machine),
-        cmocka_unit_test(test_group_events),   cmocka_unit_test(test_group_level),
-        cmocka_unit_test(test_meminfo),        cmocka_unit_test(test_systemd_refusals),
-        cmocka_unit_test(test_systemd_file),   cmocka_unit_test(test_systemd_fifo),
-        cmocka_unit_test(test_systemd_socket), cmocka_unit_test(test_failing_calls),
+        cmocka_unit_test(test_psi_text),        cmocka_unit_test(test_base64),
+        cmocka_unit_test(test_psi_counters),    cmocka_unit_test(test_psi_events),
+        cmocka_unit_test(test_group_events),    cmocka_unit_test(test_psi_of_the_root_group_is_the_machine),
+        cmocka_unit_test(test_group_level),     cmocka_unit_test(test_meminfo),
+        cmocka_unit_test(test_systemd_refusals), cmocka_unit_test(test_systemd_file),
+        cmocka_unit_test(test_systemd_fifo),    cmocka_unit_test(test_systemd_socket),
+        cmocka_unit_test(test_failing_calls),
     };
 
     protocol_end();

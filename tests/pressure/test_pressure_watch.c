@@ -209,8 +209,7 @@ static void test_cgroup_at_its_limit(void **unused)
 {
     (void)unused;
     tree_write(&tree, "/proc/self/cgroup", "0::/app\n");
-    tree_write(&tree, "/proc/self/mountinfo", "30 25 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n");
-    tree_write(&tree, "/sys/fs/cgroup/cgroup.controllers", "memory\n");
+    tree_write(&tree, "/proc/self/mountinfo", TREE_CGROUP2);
     tree_write(&tree, "/sys/fs/cgroup/app/cgroup.type", "domain\n");
     tree_write(&tree, "/sys/fs/cgroup/app/memory.max", "max\n");
     tree_write(&tree, "/sys/fs/cgroup/app/memory.high", "8589934592\n");

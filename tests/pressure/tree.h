@@ -13,6 +13,9 @@
 
 #define TREE_MADE_MAX 64
 
+/* /proc/self/mountinfo of a machine with cgroup v2. */
+#define TREE_CGROUP2 "30 25 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
+
 struct tree {
     char root[64];
     char made[TREE_MADE_MAX][256]; /* folders and files in the order of making */
