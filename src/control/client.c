@@ -20,8 +20,7 @@ static uid_t folder_owner(void)
     return geteuid() == 0 ? (uid_t)-1 : geteuid();
 }
 
-/* ------------------------------------------------------------------------------------------------- finding
- */
+/* ---- finding */
 
 struct pids {
     pid_t *items;
@@ -136,8 +135,7 @@ static int connect_pid(pid_t pid)
     return result;
 }
 
-/* ------------------------------------------------------------------------------------------------- talking
- */
+/* ---- talking */
 
 struct deadline {
     uint64_t end_ns; /* 0: never */

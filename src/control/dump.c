@@ -21,7 +21,7 @@ static void put(json_t *object, const char *key, uint64_t value)
     (void)json_object_set_new(object, key, json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value));
 }
 
-/* ------------------------------------------------------------------------------------------------- status */
+/* ---- status */
 
 struct field {
     const char *key;
@@ -161,7 +161,7 @@ json_t *mz_dump_brief(struct mz_core *core)
     return object;
 }
 
-/* ------------------------------------------------------------------------------------------------- layers */
+/* ---- layers */
 
 enum { RESIDENT, STACK, STORE, DROPPED, EMPTY, LOST, MOVING, WHERES };
 
@@ -224,7 +224,7 @@ json_t *mz_dump_layers(struct mz_core *core)
     return object;
 }
 
-/* ------------------------------------------------------------------------------------------------- units */
+/* ---- units */
 
 #define NAME_BYTES 64
 
@@ -303,7 +303,7 @@ json_t *mz_dump_units(struct mz_core *core, uint64_t from, uint64_t count)
     return object;
 }
 
-/* ------------------------------------------------------------------------------------------------- events */
+/* ---- events */
 
 struct events {
     struct mz_event *items;
@@ -351,7 +351,7 @@ json_t *mz_dump_events(struct mz_core *core, uint64_t since, uint64_t count)
     return object;
 }
 
-/* ------------------------------------------------------------------------------------------------- others */
+/* ---- others */
 
 json_t *mz_dump_report(const struct mz_evict_report *report)
 {

@@ -46,8 +46,7 @@ bool mz_process_forked(void)
     return atomic_load_explicit(&forked, memory_order_relaxed);
 }
 
-/* ------------------------------------------------------------------------------------------------- fork and
- * exit */
+/* ---- fork and exit */
 
 static void before_fork(void)
 {
@@ -90,8 +89,7 @@ static void at_exit(void)
     (void)pthread_mutex_unlock(&lock);
 }
 
-/* ------------------------------------------------------------------------------------------------- the
- * socket */
+/* ---- the socket */
 
 static char *greeting(void *user)
 {
@@ -163,8 +161,7 @@ static void start_socket(void)
     free(folders);
 }
 
-/* ------------------------------------------------------------------------------------------------- starting
- */
+/* ---- starting */
 
 static bool is_off(const char *env)
 {

@@ -26,8 +26,8 @@ struct call {
     const char *message; /* of an error; NULL: the errno's text */
 };
 
-typedef int (*handler)(struct call *call,
-                       json_t **ret); /* 0 and an object (or NULL: out of memory), or negative errno */
+/* 0 and an object (or NULL: out of memory), or negative errno. */
+typedef int (*handler)(struct call *call, json_t **ret);
 
 static json_t *field(const struct call *call, const char *name)
 {
@@ -85,8 +85,7 @@ static const char *why(const struct call *call)
     return text && *text ? text : "control socket";
 }
 
-/* ------------------------------------------------------------------------------------------------- commands
- */
+/* ---- commands */
 
 static int do_hello(struct call *call, json_t **ret)
 {
@@ -315,7 +314,7 @@ static const struct command *find(const json_t *request)
     return NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------- lines */
+/* ---- lines */
 
 /* Takes the object. */
 static char *to_line(json_t *object)

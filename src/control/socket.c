@@ -31,8 +31,7 @@ void mz_socket_wake(struct mz_socket *s)
     (void)n;
 }
 
-/* ------------------------------------------------------------------------------------------------- accepting
- */
+/* ---- accepting */
 
 static struct client *free_slot(struct mz_socket *s)
 {
@@ -107,8 +106,7 @@ static void accept_some(struct mz_socket *s)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- the loop
- */
+/* ---- the loop */
 
 struct round {
     struct pollfd fds[CLIENTS + 2];
@@ -199,7 +197,7 @@ static void *loop(void *arg)
     return NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------- life */
+/* ---- life */
 
 static struct mz_socket *socket_new(const struct mz_socket_config *config)
 {

@@ -3,8 +3,8 @@
  *
  * One thread in one poll(). It never waits for an answer: answering happens on the lanes, one request of a
  * client at a time, so that a long command keeps nobody else waiting. What a client may cost is bounded:
- *   - MZ_SOCKET_CLIENTS connections at once. The others wait in the queue; when the table is full, the
- * connection idle longest is closed once it was idle for idle_ms.
+ *   - MZ_SOCKET_CLIENTS connections at once. The others wait in the queue; when the table is full, the connection idle
+ *     longest is closed once it was idle for idle_ms.
  *   - a request of at most 64 KiB; longer ones are answered with an error and the connection is closed.
  *   - a client that does not read its reply for slow_ms is dropped.
  *   - peers of another user (root excepted) are closed at once. */

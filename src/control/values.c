@@ -14,8 +14,7 @@
 #include "os/log.h"
 #include "os/thread.h"
 
-/* ------------------------------------------------------------------------------------------------- the limit
- */
+/* ---- the limit */
 
 int mz_value_limit(struct mz_core *core, const char *value, uint64_t *ret_bytes, uint64_t *ret_floor)
 {
@@ -95,8 +94,7 @@ static int limit_later(struct mz_core *core, const char *value)
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------- by name
- */
+/* ---- by name */
 
 int mz_value_set(const struct mz_homes *homes, const char *name, const char *value)
 {

@@ -28,8 +28,7 @@ struct mz_watch {
     uint64_t evict_bytes_per_s;   /* the pressure thread's; 0: not measured */
 };
 
-/* ------------------------------------------------------------------------------------------------- what
- * pressure asks */
+/* ---- what pressure asks */
 
 static int facts(void *user, struct mz_policy_facts *ret)
 {
@@ -148,7 +147,7 @@ static uint64_t peers_idle_longer_bytes(void *user)
     return sum;
 }
 
-/* ------------------------------------------------------------------------------------------------- life */
+/* ---- life */
 
 int mz_watch_start(struct mz_core *core, bool sources, struct mz_watch **ret)
 {
@@ -195,8 +194,7 @@ int mz_watch_trim(struct mz_watch *watch, int level)
     return mz_pressure_trim(watch->pressure, level);
 }
 
-/* ------------------------------------------------------------------------------------------------- options
- */
+/* ---- options */
 
 static int set_idle(struct mz_policy_options *policy, const char *value)
 {
@@ -363,7 +361,7 @@ int mz_watch_option_get(struct mz_watch *watch, const char *name, char *buf, siz
     return row->get(&options.policy, buf, size);
 }
 
-/* ------------------------------------------------------------------------------------------------- state */
+/* ---- state */
 
 static void put(json_t *object, const char *key, uint64_t value)
 {

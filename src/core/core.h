@@ -261,7 +261,7 @@ struct mz_core_status {
     bool computing, restoring;
 };
 
-/* Everything. Asks the kernel which pages are in memory, under the lock: some milliseconds for each gigabyte. */
+/* Everything. Asks the kernel which pages are in memory, which may take some milliseconds for each gigabyte. */
 void mz_core_status(struct mz_core *core, struct mz_core_status *ret);
 
 /* What is known without asking the kernel: for those who look once a second and more often. */

@@ -2,7 +2,8 @@
  *
  * One lock, core->lock, protects every field below that is not marked otherwise. It is held for bookkeeping only, never
  * during I/O, copying, encoding or a change of memory: whoever does these first moves the unit into a state that
- * keeps everyone else away (evicting, restoring), or pins it.
+ * keeps everyone else away (evicting, restoring), or pins it. An eviction makes two exceptions, both short: it counts the
+ * pages of KV for its plan (2 to 5 us a unit), and gives back scratch while no graph may begin.
  *
  * Lock order: core->evict_turn, core->peek_lock, core->count_lock, core->lock, then the locks inside stack, store and
  * engine (leaves). */

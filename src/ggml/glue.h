@@ -30,15 +30,13 @@ static inline uint64_t mz_round_up(uint64_t value, uint64_t step)
     return (value + step - 1) / step * step;
 }
 
-/* ------------------------------------------------------------------------------------------------- process.c
- */
+/* ---- process.c */
 
 /* The engine and the core of this process; NULL after logging why not. Any thread. */
 struct mz_engine *mz_glue_engine(void);
 struct mz_core *mz_glue_core(void);
 
-/* ------------------------------------------------------------------------------------------------- buffer.c
- */
+/* ---- buffer.c */
 
 /* What is known of one tensor that lies in a buffer by itself (not a view). Lives as long as the buffer;
  * tensor->extra points to it. */
@@ -94,15 +92,13 @@ struct ggml_tensor *mz_record_shadow(const struct mz_record *record);
 /* Takes the packed form from a weight; waits until nothing of it is pinned. Negative errno. */
 int mz_record_make_plain(struct mz_record *record);
 
-/* ------------------------------------------------------------------------------------------------- gather.c
- */
+/* ---- gather.c */
 
 /* Moves the tensors of a weights buffer that nothing was written to yet, so that the small ones lie together.
  * buffer->lock held. */
 void mz_buffer_gather(struct mz_buffer *buffer);
 
-/* ------------------------------------------------------------------------------------------------- record.c
- */
+/* ---- record.c */
 
 /* Fills a record from a tensor (name, sizes, form); records are freed by mz_record_free(). NULL: out of
  * memory. */
@@ -118,8 +114,7 @@ struct mz_tensor_desc mz_record_desc(struct mz_record *record, enum ggml_backend
 /* Bytes of buffer that a tensor takes, padding and room for a shift included. */
 size_t mz_record_alloc_bytes(const struct ggml_tensor *tensor);
 
-/* ------------------------------------------------------------------------------------------------- learn.c
- */
+/* ---- learn.c */
 
 /* Notes that `op` will read a weight that is not loaded yet (ggml asks the device before loading). */
 void mz_learn_op(const struct ggml_tensor *op);
@@ -128,8 +123,7 @@ void mz_learn_op(const struct ggml_tensor *op);
  * NULL: plain. */
 struct mz_form *mz_learn_form(const struct ggml_tensor *weight);
 
-/* ------------------------------------------------------------------------------------------------- touch.c
- */
+/* ---- touch.c */
 
 /* What a graph touches, worked out once per graph uid. */
 struct mz_swap {
@@ -205,8 +199,7 @@ uint32_t mz_plan_find(const struct mz_plan *plan, const struct mz_unit *unit);
 /* The integer tensor of row indices, read from memory. */
 int64_t mz_index_at(const struct ggml_tensor *index, int64_t i);
 
-/* ------------------------------------------------------------------------------------------------- scratch.c
- */
+/* ---- scratch.c */
 
 /* Fills plan->keeps and plan->keep_all: what of the scratch buffers is worth something after the graph.
  * -ENOMEM. */
@@ -216,8 +209,7 @@ int mz_scratch_plan(struct mz_plan *plan, struct ggml_cgraph *graph);
 void mz_scratch_begin(const struct mz_plan *plan);
 void mz_scratch_end(const struct mz_plan *plan);
 
-/* ------------------------------------------------------------------------------------------------- graph.c
- */
+/* ---- graph.c */
 
 #define MZ_PLANS_KEPT 16
 
@@ -239,15 +231,13 @@ enum ggml_status mz_graph_compute(struct mz_backend *backend, struct ggml_cgraph
 /* Asks the program's abort callback, if there is one; `user` is the backend. Polled while the gate waits. */
 bool mz_abort_wanted(void *user);
 
-/* ------------------------------------------------------------------------------------------------- plans.c
- */
+/* ---- plans.c */
 
 /* The plan for a graph, kept or new; the backend owns it. Errors of mz_plan_create(). */
 int mz_plan_for(struct mz_backend *backend, struct ggml_cgraph *graph, struct mz_plan **ret);
 void mz_plans_forget(struct mz_backend *backend);
 
-/* ------------------------------------------------------------------------------------------------- attend.c
- */
+/* ---- attend.c */
 
 int mz_attend_create(struct mz_core *core, struct mz_backend *backend, struct mz_attend **ret);
 void mz_attend_destroy(struct mz_attend *attend);
@@ -264,8 +254,7 @@ int mz_attend_begin(struct mz_attend *attend, const struct mz_plan *plan, struct
                     int to, int threads, bool late);
 int mz_attend_end(const struct mz_plan *plan, int from, int to, bool late, int *ret_node);
 
-/* ------------------------------------------------------------------------------------------------- shift.c
- */
+/* ---- shift.c */
 
 bool mz_shift_applies(const struct ggml_tensor *node);
 /* Calls for each unit that the node will change: those that hold something, whole tokens only. */
@@ -273,8 +262,7 @@ int mz_shift_units(const struct ggml_tensor *node, mz_unit_fn see, void *user);
 /* Computes the node over the same tokens. Its units are pinned. As mz_engine_ops.compute. */
 int mz_shift_compute(struct mz_engine *stream, struct ggml_cgraph *graph, int node);
 
-/* ------------------------------------------------------------------------------------------------- device.c,
- * reg.c */
+/* ---- device.c, reg.c */
 
 extern struct ggml_backend_reg mz_reg;
 extern struct ggml_backend_device mz_device;

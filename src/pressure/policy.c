@@ -49,7 +49,7 @@ const char *mz_act_name(enum mz_act act)
     return (unsigned)act < sizeof(names) / sizeof(*names) ? names[act] : "?";
 }
 
-/* --- for the rules */
+/* ---- for the rules */
 
 bool mz_policy_evict(struct view *v, struct mz_policy_action *ret, uint64_t bytes, const char *why)
 {
@@ -91,14 +91,12 @@ bool mz_rule_limit(struct view *v, struct mz_policy_action *ret)
            mz_policy_evict(v, ret, f->remaining_bytes - limit, "limit");
 }
 
-/* --- when to look again ------------------------------------------------------------------------------------
- */
+/* ---- when to look again */
 
 static uint64_t poll_ms(const struct view *v)
 {
     const struct mz_policy_sample *s = v->sample;
-    uint64_t margin = UINT64_MAX,
-             fill = max_u64(v->state->fill_bytes_per_s, v->state->group_fill_bytes_per_s);
+    uint64_t margin = UINT64_MAX, fill = max_u64(v->state->fill_bytes_per_s, v->state->group_fill_bytes_per_s);
     uint64_t taker = s->triggers ? TAKER_TRIGGERED_BYTES_PER_S : TAKER_BYTES_PER_S;
     uint64_t most = s->triggers ? POLL_TRIGGERED_MAX_MS : POLL_MAX_MS;
 
@@ -120,7 +118,7 @@ static uint64_t ms_up(uint64_t left_ns)
 /* When time alone changes what the rules say: the hold ends, an idle step or cleaning is due. */
 static uint64_t deadline_ms(const struct view *v)
 {
-    uint64_t ms = UINT64_MAX, idle = idle_ns(v), step = mul_div(v->options->idle_ms, MS, 1);
+    uint64_t ms = UINT64_MAX, idle = idle_ns(v), step = times(v->options->idle_ms, MS);
 
     if (!v->sample->facts.computing && v->hold_left_ns != 0)
         ms = ms_up(v->hold_left_ns);
@@ -143,8 +141,7 @@ static uint32_t next_look_ms(const struct view *v, const struct mz_policy_action
     return (uint32_t)max_u64(ms, 1);
 }
 
-/* --- the decision ------------------------------------------------------------------------------------------
- */
+/* ---- the decision */
 
 /* The calm window: until it is over, stalls belong to the same pressure and steps grow. */
 static void note_level(struct view *v)
@@ -182,8 +179,7 @@ void mz_policy_decide(const struct mz_policy_options *options, const struct mz_p
         (void)mz_rule_clean(&v, &action);
     action.level = v.level;
     action.keep_bytes = v.keep;
-    action.cancel_restore =
-        v.level >= MZ_LEVEL_MEDIUM && !sample->facts.computing; /* then it is needed now */
+    action.cancel_restore = v.level >= MZ_LEVEL_MEDIUM && !sample->facts.computing;
     action.next_ms = next_look_ms(&v, &action);
     *after = state;
     *ret = action;

@@ -92,8 +92,7 @@ struct mz_policy_sample {
     enum mz_trim trim;         /* asked for since the last sample */
     bool triggers;             /* the kernel wakes us when somebody stalls: less polling is needed */
     bool on_battery;
-    uint64_t
-        peers_bytes; /* other mzCache processes, idle longer than us, could still give; 0: none, not asked */
+    uint64_t peers_bytes;      /* other mzCache processes, idle longer than us, could still give; 0: none, not asked */
 
     struct mz_policy_facts facts;
 };
@@ -102,8 +101,7 @@ struct mz_policy_sample {
 struct mz_policy_state {
     uint64_t now_ns, boottime_ns; /* of the last sample; 0: there was none */
     uint64_t available_bytes, group_limit_bytes, group_headroom_bytes, remaining_bytes; /* at that time */
-    uint64_t fill_bytes_per_s,
-        group_fill_bytes_per_s;   /* how fast others take memory; rises at once, decays slowly */
+    uint64_t fill_bytes_per_s, group_fill_bytes_per_s; /* how fast others take memory; rises at once, decays slowly */
     uint64_t resumed_ns;          /* when the machine woke from suspend; 0: never seen */
     uint64_t pressed_ns;          /* last sample at MZ_LEVEL_MEDIUM or above; 0: none */
     uint64_t acted_ns;            /* last eviction for pressure; 0: none */
@@ -126,8 +124,8 @@ struct mz_policy_action {
     enum mz_act act;
     uint64_t bytes;               /* EVICT: to free, > 0. CLEAN: to write at most */
     uint32_t remaining_permyriad; /* EVICT_TO */
-    uint64_t keep_bytes; /* of the machine's available memory, that restoring leaves alone: with less, it is evicted again */
-    bool cancel_restore;          /* a restore ahead of use must stop; false while computing */
+    uint64_t keep_bytes;          /* of available memory, that restoring leaves alone: with less, it is evicted again */
+    bool cancel_restore;          /* a restore ahead of use must stop; false while computing: then it is needed now */
     bool shared;                  /* idler processes could take part: ask for peers_bytes and decide again */
     uint32_t next_ms;             /* look again after this time at the latest */
     enum mz_level level;

@@ -25,7 +25,7 @@ bool mz_rule_idle(struct view *v, struct mz_policy_action *ret)
     steps = min_u64(idle_ns(v) / MS / v->options->idle_ms, WHOLE);
     if (steps == 0)
         return false;
-    target = minus(f->total_bytes, share(mul_div(f->total_bytes, steps, 1), v->options->idle_permyriad));
+    target = minus(f->total_bytes, share(times(f->total_bytes, steps), v->options->idle_permyriad));
     target = max_u64(target, v->floor);
     if (f->remaining_bytes <= target || f->remaining_bytes - target < v->band)
         return false;

@@ -65,6 +65,11 @@ static inline uint64_t mul_div(uint64_t a, uint64_t b, uint64_t c)
     return v > UINT64_MAX ? UINT64_MAX : (uint64_t)v;
 }
 
+static inline uint64_t times(uint64_t a, uint64_t b)
+{
+    return mul_div(a, b, 1);
+}
+
 static inline uint64_t share(uint64_t bytes, uint32_t permyriad)
 {
     return mul_div(bytes, permyriad, WHOLE);
@@ -89,8 +94,7 @@ void mz_policy_measure(struct view *v); /* what the model can give, and whether 
 void mz_policy_judge(struct view *v);   /* the level, what is missing, and whether somebody reported stalls */
 
 /* ---- policy_trim.c */
-void mz_policy_take_trim(
-    struct view *v); /* takes over a new request, and drops one that a later use has overtaken */
+void mz_policy_take_trim(struct view *v); /* takes over a new request; drops one that a later use has overtaken */
 
 /* ---- the rules: each returns whether it decided, and then the action is filled in */
 bool mz_rule_limit(struct view *v, struct mz_policy_action *ret);

@@ -32,7 +32,7 @@
 #define GAP_NS             (2000 * MS) /* of boottime over monotonic: the machine slept */
 #define RATE_MIN_NS        (50 * MS)   /* rates over less time are noise */
 
-/* --- time and rates */
+/* ---- time and rates */
 
 /* Bytes a second that others took between two samples: rises at once, falls by a quarter a sample. */
 static uint64_t fill_rate(uint64_t old_rate, uint64_t before, uint64_t now, uint64_t own_growth,
@@ -102,7 +102,7 @@ void mz_policy_advance(struct view *v)
     remember(st, s);
 }
 
-/* --- what is missing */
+/* ---- what is missing */
 
 static bool swap_is_tight(const struct mz_policy_sample *s)
 {

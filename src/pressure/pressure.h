@@ -1,13 +1,16 @@
 /* Looks after memory: watches for pressure and idle time, and tells the core what to give back.
  *
  * One thread, asleep in one poll() nearly always. Sources are probed at start; each that works is watched,
- * each that fails or disappears is left out and says why: systemd        $MEMORY_PRESSURE_WATCH and
- * $MEMORY_PRESSURE_WRITE (systemd's memory pressure protocol); set to /dev/null it turns all sources off
+ * each that fails or disappears is left out and says why:
+ *
+ *   systemd        $MEMORY_PRESSURE_WATCH and $MEMORY_PRESSURE_WRITE (systemd's memory pressure protocol); set to
+ *                  /dev/null it turns all sources off
  *   psi-cgroup     stalls in our cgroup (v2)
  *   cgroup-events  our cgroup reached memory.high or memory.max (v2), or its pressure level (v1)
  *   psi-system     stalls anywhere on the machine
  *   cgroup-limit   what may still be charged to our cgroup, polled
  *   meminfo        MemAvailable, polled; the interval follows from headroom and the rate at which it falls
+ *
  * Why not the first one alone: the protocol names our own cgroup, and a model that lies idle stalls nobody
  * there while the rest of the desktop starves.
  *
@@ -22,8 +25,8 @@
 
 #define MZ_PRESSURE_SOURCES 6
 
-/* What the watcher asks of its host. All but `facts` are called on the watcher's thread without any lock of
- * this room held, and may block; so is `facts`, which should not. They may call every function below except
+/* What the watcher asks of its host. All are called on the watcher's thread without any lock of this room held; all but
+ * `facts` may block. They may call every function below except
  * mz_pressure_stop(). NULL entries are allowed except `facts`. */
 struct mz_pressure_host {
     void *user;
@@ -32,9 +35,8 @@ struct mz_pressure_host {
     int (*evict_to)(void *user, uint32_t remaining_permyriad, const char *why); /* of total */
     int (*clean)(void *user, uint64_t budget_bytes, uint64_t *ret_written);     /* copies of what has none */
     void (*cancel_restore)(void *user); /* one that runs ahead of use */
-    void (*keep)(void *user, uint64_t bytes); /* of the machine's available memory, that restoring leaves alone from now on */
-    uint64_t (*peers_idle_longer_bytes)(
-        void *user); /* what processes idle for longer than us could still give */
+    void (*keep)(void *user, uint64_t bytes); /* of available memory, that restoring leaves alone from now on */
+    uint64_t (*peers_idle_longer_bytes)(void *user); /* what processes idle for longer than us could still give */
 };
 
 struct mz_pressure_options {

@@ -4,8 +4,9 @@
  * not watch for pressure at all.
  *
  *   regular file  poll for POLLPRI, never read
- *   FIFO          poll for POLLIN, read all; opened again when its last writer is gone, so that `echo > fifo`
- * can come more than once socket        poll for POLLIN, read all; gone when the peer closes */
+ *   FIFO          poll for POLLIN, read all; opened again when its last writer is gone, so that `echo > fifo` can come
+ *                 more than once
+ *   socket        poll for POLLIN, read all; gone when the peer closes */
 #include "pressure/source.h"
 
 #include <errno.h>

@@ -69,8 +69,7 @@ void mz_pressure_defaults(struct mz_pressure_options *ret)
     ret->sources = true;
 }
 
-/* --- sources -----------------------------------------------------------------------------------------------
- */
+/* ---- sources */
 
 /* "systemd+psi-system+meminfo" */
 static void name_live(struct mz_pressure *p)
@@ -163,8 +162,7 @@ static void read_sources(struct mz_pressure *p)
     }
 }
 
-/* --- one round ---------------------------------------------------------------------------------------------
- */
+/* ---- one round */
 
 /* Takes over what other threads asked for. Returns whether to go on. */
 static bool take_requests(struct mz_pressure *p)
@@ -288,8 +286,7 @@ static void publish(struct mz_pressure *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* --- waiting -----------------------------------------------------------------------------------------------
- */
+/* ---- waiting */
 
 /* Fills in what to poll, the wake descriptor first; `ret_of` says whose each is. Returns their number. */
 static uint32_t poll_set(struct mz_pressure *p, bool quiet, struct pollfd *fds,
@@ -361,8 +358,7 @@ static void *watch(void *arg)
     }
 }
 
-/* --- for other threads -------------------------------------------------------------------------------------
- */
+/* ---- for other threads */
 
 static void destroy(struct mz_pressure *p)
 {

@@ -87,8 +87,7 @@ static void test_psi_without_privilege(void **unused)
     assert_int_equal(run_child(unprivileged), 0); /* a longer window, or reading only */
 }
 
-/* --- a cgroup of our own -----------------------------------------------------------------------------------
- */
+/* ---- a cgroup of our own */
 
 static char group[600];
 
@@ -180,8 +179,7 @@ static void test_real_cgroup(void **unused)
     assert_int_equal(r, 0);
 }
 
-/* --- an idle watcher ---------------------------------------------------------------------------------------
- */
+/* ---- an idle watcher */
 
 static void test_idle_cost(void **unused)
 {

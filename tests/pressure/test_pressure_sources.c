@@ -26,8 +26,7 @@ static struct mz_policy_sample sample_at(uint64_t ms)
     return s;
 }
 
-/* --- parsers -----------------------------------------------------------------------------------------------
- */
+/* ---- parsers */
 
 static void test_psi_text(void **unused)
 {
@@ -103,8 +102,7 @@ static void test_base64(void **unused)
     }
 }
 
-/* --- files of a fake machine -------------------------------------------------------------------------------
- */
+/* ---- files of a fake machine */
 
 static void test_psi_counters(void **unused)
 {
@@ -277,8 +275,7 @@ static void test_meminfo(void **unused)
     tree_end(&t);
 }
 
-/* --- systemd's protocol ------------------------------------------------------------------------------------
- */
+/* ---- systemd's protocol */
 
 static void protocol(const char *watch, const char *write)
 {
@@ -444,8 +441,7 @@ static void test_systemd_socket(void **unused)
     tree_end(&t);
 }
 
-/* --- every call may fail -----------------------------------------------------------------------------------
- */
+/* ---- every call may fail */
 
 static void test_failing_calls(void **unused)
 {
