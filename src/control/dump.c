@@ -16,9 +16,9 @@
 
 static const char *const kind_names[MZ_KINDS] = {"weights", "kv", "other", "scratch"};
 
-static void put(json_t *object, const char *key, uint64_t value)
+void mz_json_put(json_t *object, const char *key, uint64_t value)
 {
-    (void)json_object_set_new(object, key, json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value));
+    (void)json_object_set_new(object, key, value > INT64_MAX ? json_null() : json_integer((json_int_t)value));
 }
 
 /* ---- status */
@@ -57,7 +57,7 @@ static void put_fields(json_t *object, const struct field *fields, size_t n, con
     for (size_t i = 0; i < n; i++) {
         uint64_t value;
         memcpy(&value, (const char *)record + fields[i].at, sizeof(value));
-        put(object, fields[i].key, value);
+        mz_json_put(object, fields[i].key, value);
     }
 }
 
@@ -86,10 +86,10 @@ static json_t *process_json(const struct mz_core_status *status)
     for (int i = 0; i < MZ_KINDS; i++)
         ours += status->kind[i].counted_bytes + status->kind[i].swapped_bytes;
     uint64_t all = memory.rss_anon_bytes + memory.swap_bytes;
-    put(process, "rss_anon_bytes", memory.rss_anon_bytes);
-    put(process, "rss_file_bytes", memory.rss_file_bytes);
-    put(process, "swap_bytes", memory.swap_bytes);
-    put(process, "outside_bytes", all > ours ? all - ours : 0);
+    mz_json_put(process, "rss_anon_bytes", memory.rss_anon_bytes);
+    mz_json_put(process, "rss_file_bytes", memory.rss_file_bytes);
+    mz_json_put(process, "swap_bytes", memory.swap_bytes);
+    mz_json_put(process, "outside_bytes", all > ours ? all - ours : 0);
     return process;
 }
 
@@ -107,7 +107,7 @@ json_t *mz_dump_program(void)
 static void put_program(json_t *object)
 {
     (void)json_object_set_new(object, "program", mz_dump_program());
-    put(object, "pid", (uint64_t)getpid());
+    mz_json_put(object, "pid", (uint64_t)getpid());
     (void)json_object_set_new(object, "version", json_string(MZ_VERSION));
 }
 
@@ -116,11 +116,9 @@ static void put_use(json_t *object, const struct mz_core_brief *brief)
 {
     double share =
         brief->total_bytes ? (double)brief->remaining_bytes / (double)brief->total_bytes * 100 : 100;
-    uint64_t idle_ms = mz_core_idle_ms(brief->last_use_ns, brief->computing);
 
     (void)json_object_set_new(object, "remaining_percent", json_real(share));
-    (void)json_object_set_new(object, "idle_ms",
-                              idle_ms == UINT64_MAX ? json_null() : json_integer((json_int_t)idle_ms));
+    mz_json_put(object, "idle_ms", mz_core_idle_ms(brief->last_use_ns, brief->computing));
     (void)json_object_set_new(object, "computing", json_boolean(brief->computing));
     (void)json_object_set_new(object, "restoring", json_boolean(brief->restoring));
 }
@@ -153,10 +151,10 @@ json_t *mz_dump_brief(struct mz_core *core)
 
     mz_core_brief(core, &brief);
     put_program(object);
-    put(object, "total_bytes", brief.total_bytes);
-    put(object, "remaining_bytes", brief.remaining_bytes);
-    put(object, "floor_bytes", brief.floor_bytes);
-    put(object, "limit_bytes", brief.limit_bytes);
+    mz_json_put(object, "total_bytes", brief.total_bytes);
+    mz_json_put(object, "remaining_bytes", brief.remaining_bytes);
+    mz_json_put(object, "floor_bytes", brief.floor_bytes);
+    mz_json_put(object, "limit_bytes", brief.limit_bytes);
     put_use(object, &brief);
     return object;
 }
@@ -202,7 +200,7 @@ static json_t *layer_json(const struct layers *layers, int32_t layer)
 
     (void)json_object_set_new(object, "layer", json_integer(layer));
     for (int w = 0; w < WHERES; w++)
-        put(object, where_keys[w], bytes[w]);
+        mz_json_put(object, where_keys[w], bytes[w]);
     return object;
 }
 
@@ -219,7 +217,7 @@ json_t *mz_dump_layers(struct mz_core *core)
         (void)json_array_append_new(list, layer_json(layers, layer));
     (void)json_array_append_new(list, layer_json(layers, -1));
     (void)json_object_set_new(object, "layers", list);
-    put(object, "left_out", layers->left_out);
+    mz_json_put(object, "left_out", layers->left_out);
     free(layers);
     return object;
 }
@@ -258,12 +256,12 @@ static json_t *unit_json(const struct unit *unit)
     json_t *object = json_object(), *name = json_string(unit->name);
 
     (void)json_object_set_new(object, "tensor", name ? name : json_string("?"));
-    put(object, "index", view->index);
-    put(object, "order", view->order);
+    mz_json_put(object, "index", view->index);
+    mz_json_put(object, "order", view->order);
     (void)json_object_set_new(object, "kind", json_string(kind_names[view->kind]));
     (void)json_object_set_new(object, "layer", json_integer(view->layer));
     (void)json_object_set_new(object, "where", json_string(view->where));
-    put(object, "bytes", view->bytes);
+    mz_json_put(object, "bytes", view->bytes);
     (void)json_object_set_new(object, "clean", json_boolean(view->clean));
     (void)json_object_set_new(object, "lossy", json_boolean(view->lossy));
     (void)json_object_set_new(object, "pinned", json_boolean(view->pinned));
@@ -322,11 +320,11 @@ static json_t *event_json(const struct mz_event *event)
 {
     json_t *object = json_object(), *why = json_string(event->why);
 
-    put(object, "number", event->number);
+    mz_json_put(object, "number", event->number);
     (void)json_object_set_new(object, "time_s", json_real((double)event->wall_ns / 1e9));
     (void)json_object_set_new(object, "what", json_string(event->what));
     (void)json_object_set_new(object, "why", why ? why : json_string("?"));
-    put(object, "bytes", event->bytes);
+    mz_json_put(object, "bytes", event->bytes);
     (void)json_object_set_new(object, "ms", json_real(event->ms));
     return object;
 }
@@ -347,7 +345,7 @@ json_t *mz_dump_events(struct mz_core *core, uint64_t since, uint64_t count)
     }
     free(events.items);
     (void)json_object_set_new(object, "events", list);
-    put(object, "last", last);
+    mz_json_put(object, "last", last);
     return object;
 }
 
@@ -357,13 +355,13 @@ json_t *mz_dump_report(const struct mz_evict_report *report)
 {
     json_t *object = json_object();
 
-    put(object, "asked_bytes", report->asked_bytes);
-    put(object, "freed_bytes", report->freed_bytes);
-    put(object, "floor_bytes", report->floor_bytes);
-    put(object, "to_stack_bytes", report->to_stack_bytes);
-    put(object, "to_store_bytes", report->to_store_bytes);
-    put(object, "total_bytes", report->total_bytes);
-    put(object, "remaining_bytes", report->remaining_bytes);
+    mz_json_put(object, "asked_bytes", report->asked_bytes);
+    mz_json_put(object, "freed_bytes", report->freed_bytes);
+    mz_json_put(object, "floor_bytes", report->floor_bytes);
+    mz_json_put(object, "to_stack_bytes", report->to_stack_bytes);
+    mz_json_put(object, "to_store_bytes", report->to_store_bytes);
+    mz_json_put(object, "total_bytes", report->total_bytes);
+    mz_json_put(object, "remaining_bytes", report->remaining_bytes);
     (void)json_object_set_new(object, "ms", json_real(report->ms));
     return object;
 }

@@ -13,6 +13,9 @@
 
 struct mz_evict_report;
 
+/* Sets a number; one above INT64_MAX, which stands for "unknown" and "without bound", becomes null. */
+void mz_json_put(json_t *object, const char *key, uint64_t value);
+
 /* The name of this process, as the kernel has it; "?" when it cannot be told. */
 json_t *mz_dump_program(void);
 

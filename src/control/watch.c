@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "control/client.h"
+#include "control/dump.h"
 #include "control/size.h"
 #include "core/core.h"
 #include "os/log.h"
@@ -363,11 +364,6 @@ int mz_watch_option_get(struct mz_watch *watch, const char *name, char *buf, siz
 
 /* ---- state */
 
-static void put(json_t *object, const char *key, uint64_t value)
-{
-    (void)json_object_set_new(object, key, value > INT64_MAX ? json_null() : json_integer((json_int_t)value));
-}
-
 static json_t *sources_json(const struct mz_pressure_status *status)
 {
     json_t *list = json_array();
@@ -391,18 +387,18 @@ json_t *mz_watch_json(struct mz_watch *watch)
     (void)json_object_set_new(object, "source", json_string(status.live));
     (void)json_object_set_new(object, "level", json_string(mz_level_name(status.level)));
     (void)json_object_set_new(object, "calm", json_boolean(status.calm));
-    put(object, "available_bytes", status.sample.now_ns ? status.sample.available_bytes : UINT64_MAX);
-    put(object, "memory_bytes", status.sample.memory_bytes);
-    put(object, "cgroup_limit_bytes", status.sample.now_ns ? status.sample.group_limit_bytes : UINT64_MAX);
-    put(object, "cgroup_headroom_bytes",
+    mz_json_put(object, "available_bytes", status.sample.now_ns ? status.sample.available_bytes : UINT64_MAX);
+    mz_json_put(object, "memory_bytes", status.sample.memory_bytes);
+    mz_json_put(object, "cgroup_limit_bytes", status.sample.now_ns ? status.sample.group_limit_bytes : UINT64_MAX);
+    mz_json_put(object, "cgroup_headroom_bytes",
         status.sample.now_ns ? status.sample.group_headroom_bytes : UINT64_MAX);
-    put(object, "fill_bytes_per_s", status.fill_bytes_per_s);
-    put(object, "wakeups", status.wakeups);
-    put(object, "uptime_ms", (mz_os_now_ns() - status.started_ns) / 1000000);
-    put(object, "cpu_ms", status.cpu_ns / 1000000);
-    put(object, "evictions", status.evictions);
-    put(object, "cleanings", status.cleanings);
-    put(object, "failures", status.failures);
+    mz_json_put(object, "fill_bytes_per_s", status.fill_bytes_per_s);
+    mz_json_put(object, "wakeups", status.wakeups);
+    mz_json_put(object, "uptime_ms", (mz_os_now_ns() - status.started_ns) / 1000000);
+    mz_json_put(object, "cpu_ms", status.cpu_ns / 1000000);
+    mz_json_put(object, "evictions", status.evictions);
+    mz_json_put(object, "cleanings", status.cleanings);
+    mz_json_put(object, "failures", status.failures);
     (void)json_object_set_new(object, "last_act", json_string(mz_act_name(status.last.act)));
     (void)json_object_set_new(object, "last_why", json_string(status.last.why ? status.last.why : ""));
     (void)json_object_set_new(object, "sources", sources_json(&status));
