@@ -141,6 +141,7 @@ enum mz_node_kind {
     MZ_NODE_PLAIN,
     MZ_NODE_ROWS,    /* reads or writes rows of a tensor that an index known before the graph names */
     MZ_NODE_EXPERTS, /* MUL_MAT_ID: reads the experts that an index computed in the graph names */
+    MZ_NODE_BY_ROWS, /* a product with a large weight: its rows are waited for run by run */
     MZ_NODE_SHIFT,   /* in-place ROPE over a KV tensor: chunks never written are passed over */
 };
 
@@ -156,6 +157,7 @@ struct mz_plan {
     struct ggml_tensor *first, *last; /* compared, never followed */
     uint64_t age;
     unsigned broken; /* mz_buffers_broken when it was made */
+    int threads;     /* that the graph will be computed with */
 
     struct mz_pin *pins; /* each unit once, in the order of first touch */
     uint32_t n_pins, pins_room;
@@ -183,9 +185,12 @@ struct mz_plan {
 };
 
 /* Works out a plan and teaches core the order. -ENOMEM; -EIO: it touches a broken buffer. */
-int mz_plan_create(struct ggml_cgraph *graph, struct mz_plan **ret);
+int mz_plan_create(struct ggml_cgraph *graph, int threads, struct mz_plan **ret);
 void mz_plan_destroy(struct mz_plan *plan);
-bool mz_plan_is_for(const struct mz_plan *plan, const struct ggml_cgraph *graph);
+bool mz_plan_is_for(const struct mz_plan *plan, const struct ggml_cgraph *graph, int threads);
+
+/* Whether the node is a MZ_NODE_BY_ROWS. */
+bool mz_plan_by_rows(const struct mz_plan *plan, int node);
 
 /* Units of a byte range of a tensor (its own or a view's), in our persistent memory. Calls for each. */
 typedef int (*mz_unit_fn)(void *user, struct mz_unit *unit);
@@ -228,6 +233,9 @@ struct mz_backend {
 
 enum ggml_status mz_graph_compute(struct mz_backend *backend, struct ggml_cgraph *graph);
 
+/* Computes one node that stands in no graph, with sources from this one. As mz_engine_ops.compute. */
+int mz_graph_compute_node(struct mz_engine *stream, struct ggml_cgraph *graph, struct ggml_tensor *node);
+
 /* Asks the program's abort callback, if there is one; `user` is the backend. Polled while the gate waits. */
 bool mz_abort_wanted(void *user);
 
@@ -261,6 +269,16 @@ bool mz_shift_applies(const struct ggml_tensor *node);
 int mz_shift_units(const struct ggml_tensor *node, mz_unit_fn see, void *user);
 /* Computes the node over the same tokens. Its units are pinned. As mz_engine_ops.compute. */
 int mz_shift_compute(struct mz_engine *stream, struct ggml_cgraph *graph, int node);
+
+/* ---- rows.c */
+
+/* Whether a product may be computed run by run of its weight's rows, with that many threads; then the bytes of
+ * units that it has to hold at once. */
+bool mz_rows_apply(const struct ggml_tensor *node, int threads);
+uint64_t mz_rows_need(const struct ggml_tensor *node, int threads);
+/* Waits for the rows of the weight, run by run, and computes with them; nothing is held before or after. As
+ * mz_gate_pin() and mz_engine_ops.compute. */
+int mz_rows_compute(struct mz_backend *backend, struct ggml_cgraph *graph, int node);
 
 /* ---- device.c, reg.c */
 

@@ -3,7 +3,8 @@
  * Everything it touches is in memory: it is pinned in one step and runs in one piece, or, when it will take
  * long, in slices between which an eviction may come in. Otherwise it runs slice by slice: the units of the
  * next node are waited for, those of the nodes behind it are taken as long as they are there, that run of
- * nodes is computed, and all of it is let go. A graph that changes persistent memory in place is not cut:
+ * nodes is computed, and all of it is let go. A product with a large weight is a slice of its own, computed as
+ * the rows of the weight come in (rows.c). A graph that changes persistent memory in place is not cut:
  * half of it done twice, or not at all, gives wrong answers later. It starts when everything is there.
  *
  * Packed weights stand in as shadows only while their nodes are computed and their units are held. All state
@@ -27,6 +28,15 @@ static const double first_ns_per_op[2] = {0.1, 0.02};
 #define BATCH_ROWS 8
 
 /* ---- computing */
+
+int mz_graph_compute_node(struct mz_engine *stream, struct ggml_cgraph *graph, struct ggml_tensor *node)
+{
+    struct ggml_cgraph piece = ggml_graph_view(graph, 0, 0);
+
+    piece.nodes = &node;
+    piece.n_nodes = 1;
+    return stream->ops->compute(stream, &piece, 0, 1);
+}
 
 static int compute_plain(struct run *run, int from, int to)
 {
@@ -210,8 +220,14 @@ static int pin_slice(struct run *run, int from, int *ret_end)
 /* One slice from node `from` on. */
 static int run_slice(struct run *run, int from, int *ret_next)
 {
-    int end, err = pin_slice(run, from, &end);
+    int end, err;
 
+    if (mz_plan_by_rows(run->plan, from)) {
+        err = mz_rows_compute(run->backend, run->graph, from);
+        *ret_next = err ? from : from + 1;
+        return err;
+    }
+    err = pin_slice(run, from, &end);
     if (err)
         return err;
     err = compute(run, from, end);

@@ -75,17 +75,14 @@ int mz_shift_units(const struct ggml_tensor *node, mz_unit_fn see, void *user)
 static int compute_run(struct mz_engine *stream, struct ggml_cgraph *graph, const struct ggml_tensor *node,
                        int64_t from, int64_t to)
 {
-    struct ggml_tensor part = *node, src = *node->src[0], by = *node->src[1], *nodes[1] = {&part};
-    struct ggml_cgraph piece = ggml_graph_view(graph, 0, 0);
+    struct ggml_tensor part = *node, src = *node->src[0], by = *node->src[1];
 
     part.ne[2] = src.ne[2] = by.ne[0] = to - from;
     part.data = src.data = (char *)node->data + (size_t)from * node->nb[2];
     by.data = (char *)by.data + (size_t)from * by.nb[0];
     part.src[0] = &src;
     part.src[1] = &by;
-    piece.nodes = nodes;
-    piece.n_nodes = 1;
-    return stream->ops->compute(stream, &piece, 0, 1);
+    return mz_graph_compute_node(stream, graph, &part);
 }
 
 int mz_shift_compute(struct mz_engine *stream, struct ggml_cgraph *graph, int i)

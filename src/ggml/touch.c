@@ -332,6 +332,8 @@ static int add_node(struct adding *adding, struct ggml_cgraph *graph, int i)
         err = add_special(plan, i, MZ_NODE_EXPERTS, computed_at(graph, node->src[2], i));
     if (!err)
         err = add_sources(adding, i, node, rows);
+    if (!err && mz_rows_apply(node, plan->threads)) /* its weight's layout is settled by now */
+        err = add_special(plan, i, MZ_NODE_BY_ROWS, 0);
     if (!err && writes && node->op != GGML_OP_SET_ROWS)
         plan->in_place = true;
     if (!err && writes && !rows) {
@@ -383,7 +385,7 @@ static int build(struct mz_plan *plan, struct ggml_cgraph *graph)
     return err ? err : mz_attend_plan(plan, graph);
 }
 
-int mz_plan_create(struct ggml_cgraph *graph, struct mz_plan **ret)
+int mz_plan_create(struct ggml_cgraph *graph, int threads, struct mz_plan **ret)
 {
     struct mz_plan *plan = mz_calloc(1, sizeof(*plan));
     uint64_t n = graph->n_nodes > 0 ? (uint64_t)graph->n_nodes : 1;
@@ -392,6 +394,7 @@ int mz_plan_create(struct ggml_cgraph *graph, struct mz_plan **ret)
         return -ENOMEM;
     plan->broken = atomic_load(&mz_buffers_broken);
     plan->uid = graph->uid;
+    plan->threads = threads;
     plan->n_nodes = graph->n_nodes;
     plan->first = graph->n_nodes ? graph->nodes[0] : NULL;
     plan->last = graph->n_nodes ? graph->nodes[graph->n_nodes - 1] : NULL;
@@ -423,9 +426,17 @@ void mz_plan_destroy(struct mz_plan *plan)
     free(plan);
 }
 
-bool mz_plan_is_for(const struct mz_plan *plan, const struct ggml_cgraph *graph)
+bool mz_plan_by_rows(const struct mz_plan *plan, int node)
 {
-    return plan->uid != 0 && plan->uid == graph->uid && plan->broken == atomic_load(&mz_buffers_broken) &&
+    for (uint32_t s = 0; s < plan->n_specials && plan->specials[s].node <= node; s++)
+        if (plan->specials[s].node == node && plan->specials[s].kind == MZ_NODE_BY_ROWS)
+            return true;
+    return false;
+}
+
+bool mz_plan_is_for(const struct mz_plan *plan, const struct ggml_cgraph *graph, int threads)
+{
+    return plan->uid != 0 && plan->uid == graph->uid && plan->threads == threads && plan->broken == atomic_load(&mz_buffers_broken) &&
            plan->n_nodes == graph->n_nodes && plan->first == graph->nodes[0] &&
            plan->last == graph->nodes[graph->n_nodes - 1];
 }

@@ -21,6 +21,7 @@ static ggml_backend_dev_t device;
 static ggml_backend_buffer_type_t buft;
 static mz_evict_to_fn evict_to;
 static mz_status_fn get_status;
+static mz_limit_fn limit;
 
 static void say_nothing(enum ggml_log_level level, const char *text, void *user)
 {
@@ -42,7 +43,8 @@ static int load_plugin(void **state)
     buft = ggml_backend_dev_buffer_type(device);
     *(void **)&evict_to = ggml_backend_reg_get_proc_address(reg, "mz_evict_to");
     *(void **)&get_status = ggml_backend_reg_get_proc_address(reg, "mz_status");
-    return evict_to && get_status ? 0 : -1;
+    *(void **)&limit = ggml_backend_reg_get_proc_address(reg, "mz_limit");
+    return evict_to && get_status && limit ? 0 : -1;
 }
 
 static struct ggml_context *new_ctx(void)
