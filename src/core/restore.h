@@ -35,6 +35,9 @@ enum mz_path mz_unit_path(const struct mz_unit *unit);
 /* Where a unit's bytes begin in the file they come from. */
 uint64_t mz_unit_file_offset(const struct mz_unit *unit);
 
+/* What the buffer of a job for this unit has to hold, if it comes through one. */
+uint64_t mz_job_buffer_bytes(const struct mz_unit *unit);
+
 /* Backs [lo, hi) of a region with memory. */
 int mz_restore_commit(struct mz_region *region, uint64_t lo, uint64_t hi);
 

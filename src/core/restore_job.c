@@ -21,6 +21,21 @@ uint64_t mz_unit_file_offset(const struct mz_unit *unit)
     return unit->tensor->source_offset + mz_unit_offset(unit) - unit->tensor->offset;
 }
 
+/* The file that mz_unit_file_offset() is in, and the blocks that it is read in. */
+static const struct mz_file *unit_file(const struct mz_unit *unit)
+{
+    bool stored = unit->copies & (MZ_COPY_STORE | MZ_COPY_PACKED);
+
+    return stored ? mz_store_file(unit->tensor->region->core->store) : &unit->tensor->source->file;
+}
+
+static uint64_t file_align(const struct mz_unit *unit)
+{
+    uint64_t align = unit_file(unit)->file_align;
+
+    return align ? align : 1;
+}
+
 static uint64_t job_bytes(const struct mz_job *job)
 {
     const struct mz_unit *last = job->units[job->n - 1];
@@ -47,7 +62,7 @@ static int job_commit(const struct mz_job *job)
 static void request_in_place(struct mz_job *job, struct mz_request *request)
 {
     struct mz_unit *first = job->units[0];
-    uint64_t align = request->file->file_align ? request->file->file_align : 1, lo, hi, hi_last, lo_last;
+    uint64_t align = file_align(first), lo, hi, hi_last, lo_last;
     uint64_t at = mz_unit_offset(first), from = mz_unit_file_offset(first), bytes = job_bytes(job);
     uint64_t head = from % align, tail = (align - (from + bytes) % align) % align;
 
@@ -64,18 +79,23 @@ static void request_in_place(struct mz_job *job, struct mz_request *request)
     request->bytes = bytes;
 }
 
+uint64_t mz_job_buffer_bytes(const struct mz_unit *unit)
+{
+    uint64_t align = file_align(unit), skip = mz_unit_file_offset(unit) % align;
+    uint64_t bytes = unit->copies & MZ_COPY_STORE ? mz_unit_stored_bytes(unit) : mz_unit_bytes(unit);
+
+    return (skip + bytes + align - 1) / align * align;
+}
+
 static int request_bounced(struct mz_core *core, struct mz_job *job, struct mz_request *request)
 {
     struct mz_unit *unit = job->units[0];
-    uint64_t align = request->file->file_align ? request->file->file_align : 1;
-    uint64_t bytes = unit->copies & MZ_COPY_STORE ? mz_unit_stored_bytes(unit) : mz_unit_bytes(unit);
 
-    job->skip = mz_unit_file_offset(unit) % align;
-    bytes = (job->skip + bytes + align - 1) / align * align;
-    int err = mz_bounce_grow(core, &job->bounce, bytes);
+    job->skip = mz_unit_file_offset(unit) % file_align(unit);
+    request->bytes = mz_job_buffer_bytes(unit);
+    int err = mz_bounce_grow(core, &job->bounce, request->bytes);
     request->memory = job->bounce.memory;
     request->offset = mz_unit_file_offset(unit) - job->skip;
-    request->bytes = bytes;
     return err;
 }
 
@@ -87,8 +107,7 @@ static int job_submit(struct mz_core *core, struct mz_transfer *transfer, struct
     int err = 0;
 
     *request = (struct mz_request){.short_ok = true, .user = job};
-    bool stored = unit->copies & (MZ_COPY_STORE | MZ_COPY_PACKED);
-    request->file = stored ? mz_store_file(core->store) : &unit->tensor->source->file;
+    request->file = unit_file(unit);
     if (job->bounced)
         err = request_bounced(core, job, request);
     else

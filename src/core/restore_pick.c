@@ -53,6 +53,19 @@ static struct mz_unit *pick_wanted(struct mz_core *core, enum mz_path path)
     return NULL;
 }
 
+/* ---- buffers */
+
+static bool through_bounce(const struct mz_unit *unit)
+{
+    return (unit->tensor->form && !(unit->copies & MZ_COPY_PACKED)) || unit->image_bytes;
+}
+
+/* What the job's buffer has to hold for the unit; 0: it comes without one. */
+static uint64_t buffer_bytes(const struct mz_unit *unit)
+{
+    return mz_unit_path(unit) == MZ_PATH_STORAGE && through_bounce(unit) ? mz_job_buffer_bytes(unit) : 0;
+}
+
 /* ---- what is brought back ahead of use */
 
 /* How far a pass over more than the limit reads ahead, as a share of the limit: enough to keep storage busy while it
@@ -100,10 +113,10 @@ static uint64_t run_bytes(const struct mz_unit *unit)
 }
 
 /* Under a limit not all can come back; reading ahead of the pass, within a window, still hides the storage behind
- * computing. What is used later than the unit makes room for it. As mz_room_make(). */
-static int room_ahead(struct mz_core *core, const struct mz_unit *unit)
+ * computing. What is used later than the unit makes room for it, and for the growth of a buffer. As mz_room_make(). */
+static int room_ahead(struct mz_core *core, const struct mz_unit *unit, uint64_t growth)
 {
-    uint64_t bytes = run_bytes(unit), ahead = 0, window = core->limit_bytes / WINDOW_SHARE;
+    uint64_t bytes = run_bytes(unit) + growth, ahead = 0, window = core->limit_bytes / WINDOW_SHARE;
 
     if (mz_room_for(core, bytes))
         return 0;
@@ -194,10 +207,6 @@ static void job_span(struct mz_core *core, struct mz_job *job)
 
 /* ---- jobs */
 
-static bool through_bounce(const struct mz_unit *unit)
-{
-    return (unit->tensor->form && !(unit->copies & MZ_COPY_PACKED)) || unit->image_bytes;
-}
 
 /* What one read may take. A whole unit is one whatever the profile says, so several small ones may be as
  * much. */
@@ -217,6 +226,7 @@ static void job_fill(struct mz_core *core, struct mz_job *job, struct mz_unit *u
 
     job->n = 0;
     job->bounced = through_bounce(unit);
+    mz_bounce_count(core, &job->bounce, buffer_bytes(unit));
     for (uint32_t i = unit->index;;) {
         struct mz_unit *next = &tensor->units[i];
         mz_unit_move(next, MZ_RESTORING);
@@ -252,7 +262,8 @@ static int job_pick_from(struct mz_core *core, enum mz_path first, struct mz_job
             unit = pick(core, first == MZ_PATH_STACK ? MZ_PATH_STORAGE : MZ_PATH_STACK, wanted);
         if (!unit)
             return 0;
-        made = wanted ? mz_room_make(core, mz_unit_span_bytes(unit), 0) : room_ahead(core, unit);
+        uint64_t growth = mz_bounce_growth(core, &job->bounce, buffer_bytes(unit));
+        made = wanted ? mz_room_make(core, mz_unit_span_bytes(unit) + growth, 0) : room_ahead(core, unit, growth);
         if (made < 0)
             return made;
     } while (made > 0);

@@ -62,7 +62,7 @@ static void worker_rest(struct worker *worker)
     bool any = false;
 
     for (uint32_t i = 0; i < JOBS; i++)
-        any = any || worker->jobs[i].bounce.memory;
+        any = any || worker->jobs[i].bounce.counted;
     if (any) {
         pthread_mutex_unlock(&core->lock);
         for (uint32_t i = 0; i < JOBS; i++)

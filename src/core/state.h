@@ -249,8 +249,9 @@ int mz_room_make(struct mz_core *core, uint64_t bytes, uint32_t keep);
 /* ---- transport.c: one unit's bytes between memory and its copies. Without the lock; the unit is in motion (or being
  * cleaned), so nobody else touches its record. */
 struct mz_bounce {
-    void *memory;
-    uint64_t room;
+    void *memory;     /* owned by the job */
+    uint64_t room;    /* bytes of it */
+    uint64_t counted; /* of it or promised to it, in the ledger; core->lock */
 };
 int mz_unit_hash(struct mz_unit *unit, const void *plain);   /* remembers the hash; 0 */
 int mz_unit_verify(const struct mz_unit *unit, const void *plain); /* 0 or -EBADMSG */
@@ -269,7 +270,10 @@ int mz_unit_decode_image(struct mz_unit *unit, const void *image, void *to);
 int mz_unit_sink(struct mz_unit *unit);        /* the stack's image into an extent of the store; the caller notes it */
 int mz_unit_read_plain(struct mz_unit *unit, void *to); /* any copy, verified, to memory elsewhere */
 bool mz_unit_can_encode(const struct mz_unit *unit);
-int mz_bounce_grow(struct mz_core *core, struct mz_bounce *bounce, uint64_t bytes);
+/* Lock held: bytes by which the ledger grows when the buffer is to hold `bytes`, and counting them, before it does. */
+uint64_t mz_bounce_growth(const struct mz_core *core, const struct mz_bounce *bounce, uint64_t bytes);
+void mz_bounce_count(struct mz_core *core, struct mz_bounce *bounce, uint64_t bytes);
+int mz_bounce_grow(struct mz_core *core, struct mz_bounce *bounce, uint64_t bytes); /* counts what is not; -ENOMEM */
 void mz_bounce_free(struct mz_core *core, struct mz_bounce *bounce);
 const char *mz_unit_where(const struct mz_unit *unit); /* the file or folder of its copy, for messages */
 

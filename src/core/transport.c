@@ -256,48 +256,70 @@ int mz_unit_read_plain(struct mz_unit *unit, void *to)
 
 /* Whole huge pages, which one read fits into without being cut and which are filled in a quarter of the time; a limit counts
  * every page. */
-static uint64_t bounce_room(struct mz_core *core, uint64_t bytes)
+static uint64_t bounce_room(const struct mz_core *core, uint64_t bytes)
 {
-    pthread_mutex_lock(&core->lock);
     uint64_t step = core->limit_bytes ? mz_os_page_bytes() : MZ_OS_HUGE_BYTES;
-    pthread_mutex_unlock(&core->lock);
+
     return (bytes + step - 1) / step * step;
 }
 
-/* The old buffer goes first, so that the ledger never counts both. */
+uint64_t mz_bounce_growth(const struct mz_core *core, const struct mz_bounce *bounce, uint64_t bytes)
+{
+    return bytes > bounce->counted ? bounce_room(core, bytes) - bounce->counted : 0;
+}
+
+void mz_bounce_count(struct mz_core *core, struct mz_bounce *bounce, uint64_t bytes)
+{
+    uint64_t growth = mz_bounce_growth(core, bounce, bytes);
+
+    bounce->counted += growth;
+    core->bounce_bytes += growth;
+    mz_room_took(core);
+}
+
+static void bounce_unmap(struct mz_bounce *bounce)
+{
+    if (bounce->memory)
+        mz_os_unreserve(bounce->memory, bounce->room);
+    bounce->memory = NULL;
+    bounce->room = 0;
+}
+
+static int bounce_map(struct mz_bounce *bounce, uint64_t room)
+{
+    int err = mz_os_reserve(room, &bounce->memory);
+
+    if (err)
+        return err;
+    bounce->room = room;
+    (void)mz_os_advise_huge(bounce->memory, room, true); /* a hint; what is no multiple stays small */
+    err = mz_os_populate(bounce->memory, room);
+    if (err)
+        bounce_unmap(bounce);
+    return err;
+}
+
+/* The old buffer goes first, so that there never are both. */
 int mz_bounce_grow(struct mz_core *core, struct mz_bounce *bounce, uint64_t bytes)
 {
     if (bytes <= bounce->room)
         return 0;
-    uint64_t room = bounce_room(core, bytes);
-
-    mz_bounce_free(core, bounce);
-    int err = mz_os_reserve(room, &bounce->memory);
-    if (err)
-        return err;
-    (void)mz_os_advise_huge(bounce->memory, room, true); /* a hint; what is no multiple stays small */
-    err = mz_os_populate(bounce->memory, room);
-    if (err) {
-        mz_os_unreserve(bounce->memory, room);
-        bounce->memory = NULL;
-        return err;
-    }
-    bounce->room = room;
     pthread_mutex_lock(&core->lock);
-    core->bounce_bytes += room;
-    mz_room_took(core);
+    mz_bounce_count(core, bounce, bytes);
+    uint64_t room = bounce->counted;
     pthread_mutex_unlock(&core->lock);
-    return 0;
+    bounce_unmap(bounce);
+    int err = bounce_map(bounce, room);
+    if (err)
+        mz_bounce_free(core, bounce);
+    return err;
 }
 
 void mz_bounce_free(struct mz_core *core, struct mz_bounce *bounce)
 {
-    if (!bounce->memory)
-        return;
-    mz_os_unreserve(bounce->memory, bounce->room);
+    bounce_unmap(bounce);
     pthread_mutex_lock(&core->lock);
-    core->bounce_bytes -= bounce->room;
+    core->bounce_bytes -= bounce->counted;
+    bounce->counted = 0;
     pthread_mutex_unlock(&core->lock);
-    bounce->memory = NULL;
-    bounce->room = 0;
 }

@@ -64,6 +64,28 @@ static void streaming_stays_below_the_limit(void **state)
     model_free(&model);
 }
 
+/* Packed weights come through a buffer of each job, which the limit bounds like everything else. */
+static void buffers_stay_below_the_limit(void **state)
+{
+    (void)state;
+    struct model model;
+    uint64_t floor = 0;
+
+    model_make(&model, true, true);
+    assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    (void)mz_core_limit(model.core, 1, &floor);
+    assert_int_equal(mz_core_limit(model.core, floor + 2 * MIB, NULL), 0);
+    pthread_mutex_lock(&model.core->lock);
+    model.core->ledger_peak_bytes = 0; /* that of the time before the limit */
+    pthread_mutex_unlock(&model.core->lock);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    struct mz_core_status status = model_status(&model);
+    assert_true(status.read_bytes > 0);
+    assert_true(status.ledger_peak_bytes > 0 && status.ledger_peak_bytes <= status.limit_bytes);
+    model_free(&model);
+}
+
 /* What fits stays: a pass reads what does not, and a window more, and not the whole model again. */
 static void streaming_reads_what_does_not_fit(void **state)
 {
@@ -200,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(below_the_floor_is_refused),
         cmocka_unit_test(streaming_stays_below_the_limit),
+        cmocka_unit_test(buffers_stay_below_the_limit),
         cmocka_unit_test(streaming_reads_what_does_not_fit),
         cmocka_unit_test(neighbours_leave_in_one_piece),
         cmocka_unit_test(limit_below_the_need_is_raised),
