@@ -11,6 +11,7 @@
 #include "control/size.h"
 #include "control/watch.h"
 #include "core/core.h"
+#include "os/log.h"
 #include "os/machine.h"
 #include "os/text.h"
 
@@ -111,6 +112,17 @@ static void put_program(json_t *object)
     (void)json_object_set_new(object, "version", json_string(MZ_VERSION));
 }
 
+/* The model file's name without its folder; null: unknown, as without mmap. */
+static void put_model(json_t *object, struct mz_core *core)
+{
+    char path[4096];
+
+    mz_core_model(core, path, sizeof(path));
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    json_t *text = *name ? json_string(name) : NULL; /* NULL, too, where it is no UTF-8 */
+    (void)json_object_set_new(object, "model", text ? text : json_null());
+}
+
 /* How much is in memory and what goes on. idle_ms: since the last use; null: never used. */
 static void put_use(json_t *object, const struct mz_core_brief *brief)
 {
@@ -130,6 +142,7 @@ json_t *mz_dump_status(const struct mz_homes *homes)
 
     mz_core_status(homes->core, &status);
     put_program(object);
+    put_model(object, homes->core);
     put_fields(object, status_fields, sizeof(status_fields) / sizeof(*status_fields), &status);
     put_use(object, &(struct mz_core_brief){.total_bytes = status.total_bytes,
                                             .remaining_bytes = status.remaining_bytes,
@@ -151,6 +164,7 @@ json_t *mz_dump_brief(struct mz_core *core)
 
     mz_core_brief(core, &brief);
     put_program(object);
+    put_model(object, core);
     mz_json_put(object, "total_bytes", brief.total_bytes);
     mz_json_put(object, "remaining_bytes", brief.remaining_bytes);
     mz_json_put(object, "floor_bytes", brief.floor_bytes);
@@ -363,6 +377,8 @@ json_t *mz_dump_report(const struct mz_evict_report *report)
     mz_json_put(object, "total_bytes", report->total_bytes);
     mz_json_put(object, "remaining_bytes", report->remaining_bytes);
     (void)json_object_set_new(object, "ms", json_real(report->ms));
+    (void)json_object_set_new(object, "write_error",
+                              report->err ? json_string(mz_log_errno(report->err)) : json_null());
     return object;
 }
 

@@ -124,7 +124,8 @@ static int open_folder(char (*folders)[MZ_RUNTIME_PATH], size_t *ret_which)
         fd = mz_runtime_make(folders[i]);
         *ret_which = i;
         if (fd < 0 && fd != -ENOENT)
-            mz_log(MZ_LOG_WARN, "control socket: %s cannot be used: %s", folders[i], mz_log_errno(fd));
+            mz_log(MZ_LOG_WARN, "control socket: %s cannot be used: %s", folders[i],
+                   fd == -EPERM ? "it must be this user's own, with mode 0700" : mz_log_errno(fd));
     }
     return fd;
 }

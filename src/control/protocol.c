@@ -15,6 +15,7 @@
 #include "control/size.h"
 #include "control/watch.h"
 #include "core/core.h"
+#include "os/log.h"
 
 #define UNITS_A_REPLY  200 /* of at most 290 bytes each */
 #define EVENTS_A_REPLY 200
@@ -137,14 +138,25 @@ static int do_events(struct call *call, json_t **ret)
     return 0;
 }
 
+/* An eviction's end: it fails where nothing could be freed because writing failed. */
+static int evicted(struct call *call, int rc, const struct mz_evict_report *report, json_t **ret)
+{
+    static _Thread_local char text[160];
+
+    if (rc == 0) {
+        *ret = mz_dump_report(report);
+        return 0;
+    }
+    (void)snprintf(text, sizeof(text), "the swap file cannot be written: %s", mz_log_errno(rc));
+    return fail(call, rc, text);
+}
+
 static int evict(struct call *call, uint64_t bytes, json_t **ret)
 {
     struct mz_evict_report report = {0};
     int rc = mz_core_evict(call->homes->core, bytes, why(call), &report);
 
-    if (rc == 0)
-        *ret = mz_dump_report(&report);
-    return rc;
+    return evicted(call, rc, &report, ret);
 }
 
 static int do_evict(struct call *call, json_t **ret)
@@ -172,11 +184,10 @@ static int do_evict_to(struct call *call, json_t **ret)
     uint32_t permyriad;
     int rc = get_permyriad(call, &permyriad);
 
-    if (rc == 0)
-        rc = mz_core_evict_to(call->homes->core, permyriad, why(call), &report);
-    if (rc == 0)
-        *ret = mz_dump_report(&report);
-    return rc;
+    if (rc < 0)
+        return rc;
+    rc = mz_core_evict_to(call->homes->core, permyriad, why(call), &report);
+    return evicted(call, rc, &report, ret);
 }
 
 static int do_restore(struct call *call, json_t **ret)
@@ -213,7 +224,7 @@ static int do_limit(struct call *call, json_t **ret)
     if (rc == 0)
         (void)json_object_set_new(*ret, "limit_bytes", json_integer((json_int_t)bytes));
     (void)json_object_set_new(*ret, "floor_bytes", json_integer((json_int_t)floor));
-    return rc < 0 ? fail(call, rc, "the limit is below what computing needs at least (floor_bytes)") : 0;
+    return rc < 0 ? fail(call, rc, "the limit is below what computing needs at least") : 0;
 }
 
 static int do_options(struct call *call, json_t **ret)

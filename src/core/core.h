@@ -196,6 +196,7 @@ struct mz_evict_report {
     uint64_t floor_bytes;              /* what cannot be freed now */
     uint64_t to_stack_bytes, to_store_bytes;
     uint64_t total_bytes, remaining_bytes;
+    int err; /* of a write that failed: what it was for stays in memory; 0: none did */
     double ms;
 };
 
@@ -273,6 +274,9 @@ struct mz_core_brief {
 };
 
 void mz_core_brief(struct mz_core *core, struct mz_core_brief *ret);
+
+/* Path of the file that most weights came from; "" when there is none, or buf is too small for it. */
+void mz_core_model(struct mz_core *core, char *buf, size_t size);
 
 /* Milliseconds since that last use: 0 while computing, UINT64_MAX when there was none. Pure but for the clock. */
 uint64_t mz_core_idle_ms(uint64_t last_use_ns, bool computing);

@@ -92,6 +92,7 @@ static int evict_end(struct mz_eviction *eviction, const char *why, uint64_t sta
 
     mz_transfer_close(eviction->transfer);
     report->freed_bytes = mz_evict_net_freed(eviction);
+    report->err = eviction->err;
     report->ms = (double)(mz_os_now_ns() - start) / 1e6;
     mz_core_totals(core, &report->total_bytes, &report->remaining_bytes, &report->floor_bytes);
     core->headroom_ns = 0;

@@ -1,6 +1,7 @@
 /* Model files that weights were loaded from: each is opened once, by the identity that the mapping had, and stays open, so
  * that a file replaced under its name (rename, update) does no harm. Lock: core->lock. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,4 +59,16 @@ void mz_source_drop(struct mz_core *core, struct mz_source *source)
     mz_file_close(&source->file);
     free(source->path);
     free(source);
+}
+
+void mz_core_model(struct mz_core *core, char *buf, size_t size)
+{
+    const struct mz_source *most = NULL;
+
+    pthread_mutex_lock(&core->lock);
+    for (const struct mz_source *source = core->sources; source; source = source->next)
+        most = !most || source->uses > most->uses ? source : most;
+    if (snprintf(buf, size, "%s", most ? most->path : "") >= (int)size)
+        *buf = '\0';
+    pthread_mutex_unlock(&core->lock);
 }

@@ -28,11 +28,9 @@
 #define FEW_HOLES   UINT64_C(4096)  /* blocks: 16 MiB that small holes may waste at any time */
 #define GROW_BLOCKS UINT64_C(16384) /* maps grow by 64 MiB of file at least */
 
-#define LAST_FOLDER "/var/tmp" /* on disk everywhere, kept over restarts, writable by all */
-
 struct mz_store {
     char path[4096];              /* constant */
-    _Atomic(const char *) folder; /* path, or LAST_FOLDER once that was fallen back to */
+    _Atomic(const char *) folder; /* path, or MZ_STORE_LAST_FOLDER once that was fallen back to */
     bool by_default;              /* constant: nobody named the folder */
     bool force;                   /* constant */
     pthread_mutex_t lock;
@@ -62,7 +60,7 @@ static int name_folder(struct mz_store *store, const char *folder)
         return copy_path(store->path, sizeof store->path, folder);
     store->by_default = true;
     int r = mz_folder_cache(store->path, sizeof store->path);
-    return r == -ENOENT ? copy_path(store->path, sizeof store->path, LAST_FOLDER) : r;
+    return r == -ENOENT ? copy_path(store->path, sizeof store->path, MZ_STORE_LAST_FOLDER) : r;
 }
 
 static int open_in(struct mz_store *store, const char *folder)
@@ -81,8 +79,8 @@ static int open_file(struct mz_store *store)
     if (store->is_open)
         return 0;
     int r = open_in(store, store->path);
-    if (r && r != -ENOMEM && store->by_default && open_in(store, LAST_FOLDER) == 0) {
-        store->folder = LAST_FOLDER;
+    if (r && r != -ENOMEM && store->by_default && open_in(store, MZ_STORE_LAST_FOLDER) == 0) {
+        store->folder = MZ_STORE_LAST_FOLDER;
         r = 0;
     }
     store->is_open = r == 0;

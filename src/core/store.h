@@ -21,6 +21,10 @@
  * some room for everyone else. */
 #define MZ_STORE_RESERVE_BYTES (UINT64_C(64) << 20)
 
+/* Where nobody named a folder and the cache folder cannot be used: on disk everywhere, kept over restarts,
+ * writable by all. */
+#define MZ_STORE_LAST_FOLDER "/var/tmp"
+
 struct mz_store;
 
 /* Remembers where the file is to be made and opens nothing. `folder` NULL or "": $MZ_SWAP_FOLDER, else

@@ -62,6 +62,9 @@ void mz_log(enum mz_log_level level, const char *format, ...)
 const char *mz_log_errno(int err)
 {
     static _Thread_local char text[96];
+    if (err == EMEDIUMTYPE ||
+        err == -EMEDIUMTYPE) /* mz_file_open_swap()'s word for a folder that is no disk */
+        return "it lies in memory (tmpfs)";
 #ifdef __GLIBC__
     return strerror_r(err < 0 ? -err : err, text, sizeof text);
 #else

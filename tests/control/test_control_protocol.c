@@ -9,6 +9,7 @@
 #include "control/dump.h"
 #include "control/protocol.h"
 #include "fake_engine.h"
+#include "os/fault.h"
 #include "small_model.h"
 
 static char folder[64];
@@ -330,6 +331,26 @@ static void odd_reasons_fit_into_a_reply(void **state)
     succeed("{\"cmd\":\"events\"}");
 }
 
+/* Nothing of this model has a file to come back from: where the swap file cannot be written, nothing leaves.
+ */
+static void a_failed_eviction_says_why(void **state)
+{
+    (void)state;
+    mz_fault_plan(MZ_FAULT_WRITE, 1, ENOSPC, true);
+    json_t *reply = ask("{\"cmd\":\"evict\",\"percent\":100}");
+    mz_fault_plan(MZ_FAULT_ANY, 0, 0, false);
+    assert_string_equal(json_string_value(json_object_get(reply, "error")), "ENOSPC");
+    assert_string_equal(json_string_value(json_object_get(reply, "message")),
+                        "the swap file cannot be written: No space left on device");
+    json_decref(reply);
+    reply = ask("{\"cmd\":\"evict\",\"percent\":100}");
+    assert_true(json_is_null(json_object_get(reply, "write_error")));
+    json_decref(reply);
+    reply = ask("{\"cmd\":\"brief\"}");
+    assert_true(json_is_null(json_object_get(reply, "model")));
+    json_decref(reply);
+}
+
 static void a_refused_limit_names_the_floor(void **state)
 {
     (void)state;
@@ -412,6 +433,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(sums, setup, teardown),
         cmocka_unit_test_setup_teardown(evicting_frees_what_it_says, setup, teardown),
         cmocka_unit_test_setup_teardown(odd_reasons_fit_into_a_reply, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_failed_eviction_says_why, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refused_limit_names_the_floor, setup, teardown),
         cmocka_unit_test_setup_teardown(pages_are_counted_once, setup, teardown),
         cmocka_unit_test_setup_teardown(units_come_in_pages, setup, teardown),

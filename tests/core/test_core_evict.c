@@ -371,10 +371,28 @@ static void failing_writes_leave_kv_in_memory(void **state)
     mz_fault_plan(MZ_FAULT_WRITE, 1, ENOSPC, true);
     assert_int_equal(mz_core_evict_to(model.core, 0, "test", &report), 0);
     mz_fault_plan(MZ_FAULT_ANY, 0, 0, false);
+    assert_int_equal(report.err, -ENOSPC);
     assert_int_equal(model_count(&model, MZ_KIND_KV, "store"), 0);
     assert_int_equal(model_count(&model, MZ_KIND_WEIGHT, "resident"), 0);
     assert_true(report.freed_bytes >= 2 * MODEL_LAYERS * MODEL_WEIGHT_BYTES);
     assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    model_free(&model);
+}
+
+static void the_model_is_named(void **state)
+{
+    (void)state;
+    struct model model;
+    char path[96], none[96] = "?";
+    model_make(&model, true, false);
+    mz_core_model(model.core, path, sizeof path);
+    assert_string_equal(path, model.file);
+    mz_core_model(model.core, path, 3); /* does not fit */
+    assert_string_equal(path, "");
+    model_free(&model);
+    model_make(&model, false, false); /* as without mmap */
+    mz_core_model(model.core, none, sizeof none);
+    assert_string_equal(none, "");
     model_free(&model);
 }
 
@@ -400,6 +418,7 @@ int main(void)
         cmocka_unit_test(early_memory_stands_for_no_unit),
         cmocka_unit_test(more_than_there_is),
         cmocka_unit_test(failing_writes_leave_kv_in_memory),
+        cmocka_unit_test(the_model_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
