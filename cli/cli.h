@@ -9,9 +9,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "control/client.h"
+#include "control/size.h"
 
 /* Exit codes, as mzcache(1) lists them. `run` ends with the program's own, or 126, 127 when it cannot be
  * started. */
@@ -38,7 +40,7 @@ struct cli_input;
 
 struct cli_command {
     const char *name, *operands, *summary;
-    const char *help;                 /* more lines for --help; may be NULL */
+    const char *help;                 /* more for --help, paragraphs between newlines; may be NULL */
     const struct cli_option *options; /* ends with an empty name; without --help, which all have */
     bool settings; /* takes every option of control/settings.h too, and stops at the first operand */
     bool hidden;
@@ -62,8 +64,12 @@ extern const struct cli_command *const cli_commands[];
 extern const struct cli_command cli_run, cli_ps, cli_status, cli_evict, cli_restore, cli_limit, cli_option,
     cli_profile, cli_pack, cli_top, cli_log, cli_doctor, cli_completion;
 
-/* ------------------------------------------------------------------------------------------------- input.c
- */
+/* ---------------------------------------------------------------------------------------------- help.c */
+
+void cli_help(const struct cli_command *command);
+void cli_help_all(FILE *to);
+
+/* --------------------------------------------------------------------------------------------- input.c */
 
 /* All options that the command takes, --help counted in. Returns their number. */
 size_t cli_options(const struct cli_command *command, struct cli_option ret[CLI_OPTIONS]);
@@ -78,20 +84,23 @@ const char *cli_value(const struct cli_input *input, const char *name);
 /* Whether the command has this option. */
 bool cli_takes(const struct cli_input *input, const char *name);
 
-void cli_help(const struct cli_command *command);
-void cli_help_all(void);
-
 /* "mzcache: text" on standard error. */
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Where cli_error() and cli_usage() go; NULL: standard error, as at first. */
+void cli_errors_to(FILE *to);
 
 /* The same with "see mzcache NAME --help", and CLI_USAGE. */
 int cli_usage(const struct cli_input *input, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* A size or a percentage; `what` it should be: "a size or a percentage". False, and said why, when it is not.
+ */
+bool cli_amount(const struct cli_input *input, const char *what, const char *text, struct mz_amount *ret);
+
 /* A positive whole number. False, and said why, when it is none. */
 bool cli_count(const struct cli_input *input, const char *what, const char *text, uint64_t *ret);
 
-/* ------------------------------------------------------------------------------------------------- target.c
- */
+/* -------------------------------------------------------------------------------------------- target.c */
 
 /* One process and what it says about itself ("brief" of mzcache-control(7)). */
 struct cli_target {
@@ -104,6 +113,11 @@ struct cli_target {
 /* Finds the process of --pid, or all that have a model, the one idle longest first. CLI_OK and at least one,
  * or the exit code after saying why. Freed by cli_targets_free(). */
 int cli_targets(const struct cli_input *input, struct cli_target **ret, size_t *ret_n);
+
+/* One process, without a word: 0 or negative errno (-ENOENT: it has no socket; -ECONNRESET: it ended). Closed
+ * by cli_target_close(). */
+int cli_target_open(pid_t pid, struct cli_target *ret);
+void cli_target_close(struct cli_target *target);
 
 /* All processes with a socket, also those without a model; none is no error. */
 int cli_targets_all(struct cli_target **ret, size_t *ret_n);
@@ -125,8 +139,7 @@ json_t *cli_ask(const struct cli_target *target, json_t *request, uint32_t timeo
 
 #define CLI_ASK_MS 10000 /* for what needs no waiting */
 
-/* ------------------------------------------------------------------------------------------------- output.c
- */
+/* -------------------------------------------------------------------------------------------- output.c */
 
 /* Members of an object; 0 or false or "" where they are missing. */
 uint64_t cli_number(const json_t *object, const char *key);
@@ -142,5 +155,11 @@ void cli_print_json(const struct cli_target *target, const json_t *object);
 /* "512 MiB" / "4 s", "3 min", "never used"; buf holds CLI_TEXT bytes and is returned. */
 const char *cli_size(uint64_t bytes, char *buf);
 const char *cli_idle(const json_t *brief, char *buf);
+
+/* The same as part of a sentence: "idle 4 s", "computing", "never used". */
+const char *cli_activity(const json_t *brief, char *buf);
+
+/* Name of the model's file, or "-" where it is not known. */
+const char *cli_model(const json_t *brief);
 
 #endif

@@ -16,8 +16,10 @@
 #include "control/runtime.h"
 #include "core/profile.h"
 #include "core/profile_measure.h"
+#include "core/store.h"
 #include "machine.h"
 #include "os/file.h"
+#include "os/log.h"
 #include "os/machine.h"
 #include "os/mem.h"
 #include "os/os.h"
@@ -27,10 +29,10 @@
 
 enum grade { GOOD, NOTE, BAD };
 
-/* Findings are printed as they come; only their worst is kept. */
+/* Findings are printed as they come; only their numbers are kept. */
 struct doctor {
     const struct cli_input *input;
-    enum grade worst;
+    int counts[BAD + 1];
     bool json;
 };
 
@@ -48,8 +50,7 @@ static void find(struct doctor *d, enum grade grade, const char *what, const cha
     va_start(args, format);
     (void)vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    if (grade > d->worst)
-        d->worst = grade;
+    d->counts[grade]++;
     if (d->json) {
         json_t *line = json_pack("{s:s, s:s, s:s, s:s}", "what", what, "grade", grades[grade], "found", text,
                                  "advice", advice ? advice : "");
@@ -64,8 +65,7 @@ static void find(struct doctor *d, enum grade grade, const char *what, const cha
         (void)printf("%23s-> %s\n", "", advice);
 }
 
-/* ------------------------------------------------------------------------------------------------- the
- * program */
+/* ----------------------------------------------------------------------------------------- the program */
 
 /* Starts `program --list-devices` with the plugin and reads what it says, both channels, for at most 30 s.
  * -ENOENT: there is no such program; -ENOEXEC: it cannot be started; -ENODATA: it says nothing. */
@@ -138,11 +138,19 @@ static void find_no_devices(struct doctor *d, const char *program, int err)
              "%s could not be started", program);
 }
 
-static void check_program(struct doctor *d, const char *program, const char *plugin)
+/* The program that was named, or llama-server where that is found. */
+static void check_program(struct doctor *d, const char *plugin)
 {
     static char text[65536];
+    bool named = d->input->n_operands > 0;
+    const char *program = named ? d->input->operands[0] : "llama-server";
     int err = list_devices(program, plugin, text, sizeof(text));
 
+    if (err == -ENOENT && !named) {
+        find(d, NOTE, "program", "name yours: mzcache doctor /path/to/llama-server",
+             "not checked: llama-server is in none of the folders of PATH");
+        return;
+    }
     if (err < 0) {
         find_no_devices(d, program, err);
         return;
@@ -152,10 +160,14 @@ static void check_program(struct doctor *d, const char *program, const char *plu
         return;
     }
     const char *refusal = refusal_in(text);
-    find(d, BAD, "program",
-         "build mzCache against the same llama.cpp version as the program (-DMZ_LLAMA_DIR=); mzcache run "
-         "sets up the rest",
-         "%s does not show the device MZ0%s%s", program, refusal ? ": " : "", refusal ? refusal : "");
+    if (!refusal && !strstr(text, "Available devices"))
+        find(d, BAD, "program", "name a llama.cpp program that knows --list-devices, such as llama-server",
+             "%s --list-devices says: %.*s", program, (int)strcspn(text, "\n"), text);
+    else
+        find(d, BAD, "program",
+             "build mzCache against the same llama.cpp version as the program (-DMZ_LLAMA_DIR=); mzcache run "
+             "sets up the rest",
+             "%s does not show the device MZ0%s%s", program, refusal ? ": " : "", refusal ? refusal : "");
 }
 
 static void check_plugin(struct doctor *d)
@@ -168,14 +180,10 @@ static void check_plugin(struct doctor *d)
         return;
     }
     find(d, GOOD, "plugin", NULL, "%s (mzcache " MZ_VERSION ")", plugin);
-    if (d->input->n_operands)
-        check_program(d, d->input->operands[0], plugin);
-    else
-        find(d, GOOD, "program", NULL, "not checked: name one (mzcache doctor llama-server)");
+    check_program(d, plugin);
 }
 
-/* ------------------------------------------------------------------------------------------------- storage
- */
+/* --------------------------------------------------------------------------------------------- storage */
 
 static void check_open_swap(struct doctor *d, const char *folder, const struct mz_file *file)
 {
@@ -230,12 +238,19 @@ static void check_packed(struct doctor *d)
 
 static void check_storage(struct doctor *d)
 {
-    char folder[4096];
+    char folder[4096], first[4096];
     struct mz_file file;
     int rc = machine_swap_folder(NULL, folder, sizeof(folder));
 
     if (rc == 0)
         rc = mz_file_open_swap(folder, false, &file);
+    if (rc < 0 && !getenv("MZ_SWAP_FOLDER") && mz_file_open_swap(MZ_STORE_LAST_FOLDER, false, &file) == 0) {
+        (void)snprintf(first, sizeof(first), "%s", rc == -ENOENT ? "no cache folder" : folder);
+        find(d, NOTE, "cache folder", "make it a folder that can be written: profiles are kept there, too",
+             "%s: %s; the swap file goes to " MZ_STORE_LAST_FOLDER, first, mz_log_errno(rc));
+        (void)snprintf(folder, sizeof(folder), MZ_STORE_LAST_FOLDER);
+        rc = 0;
+    }
     if (rc == -EMEDIUMTYPE) {
         find(d, BAD, "swap folder",
              "name a folder on a disk with MZ_SWAP_FOLDER, or mzcache run --swap-folder",
@@ -341,7 +356,8 @@ static void check_runtime(struct doctor *d)
         else
             find(d, NOTE, "control socket",
                  "make it a folder of your own with mode 0700, or set MZ_RUNTIME_DIR",
-                 "%s cannot be used: %s", folders[i], strerror(-fd));
+                 "%s cannot be used: %s", folders[i],
+                 fd == -EPERM ? "others may write there, or own it" : strerror(-fd));
     }
     if (fd >= 0)
         (void)close(fd);
@@ -363,7 +379,11 @@ static int run(const struct cli_input *input)
     check_memory(&d);
     check_limits(&d);
     check_runtime(&d);
-    return d.worst == BAD ? CLI_FAILED : CLI_OK;
+    if (!d.json && d.counts[BAD])
+        (void)printf("\nNot ready: %d bad, to be mended as said.\n", d.counts[BAD]);
+    else if (!d.json)
+        (void)printf("\nReady%s.\n", d.counts[NOTE] ? "; what is noted would make it better" : "");
+    return d.counts[BAD] ? CLI_FAILED : CLI_OK;
 }
 
 static const struct cli_option options[] = {
@@ -375,8 +395,8 @@ const struct cli_command cli_doctor = {
     .name = "doctor",
     .operands = "[PROGRAM]",
     .summary = "Look for what keeps mzCache from working well here, and say what to do",
-    .help = "With a PROGRAM of llama.cpp, such as llama-server, it is started with --list-devices to see "
-            "whether it takes\n"
+    .help = "PROGRAM, or llama-server where that is found, is started with --list-devices to see whether it "
+            "takes "
             "the plugin. \"note\" works, but not as well as it could. Exit code 1: something is bad.\n",
     .options = options,
     .max_operands = 1,

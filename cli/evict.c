@@ -5,11 +5,12 @@
 #include <stdlib.h>
 
 #include "cli.h"
-#include "control/size.h"
+
+#define ROUNDED (UINT64_C(2) << 20) /* what is freed is counted in huge pages */
 
 static void print_report(const struct cli_input *input, const struct cli_target *t, const json_t *report)
 {
-    char freed[CLI_TEXT], remaining[CLI_TEXT], total[CLI_TEXT], floor[CLI_TEXT];
+    char freed[CLI_TEXT], remaining[CLI_TEXT], total[CLI_TEXT];
     uint64_t asked = cli_number(report, "asked_bytes"), freed_bytes = cli_number(report, "freed_bytes");
 
     if (cli_value(input, "json")) {
@@ -20,9 +21,15 @@ static void print_report(const struct cli_input *input, const struct cli_target 
                  cli_size(freed_bytes, freed), cli_real(report, "ms"),
                  cli_size(cli_number(report, "remaining_bytes"), remaining),
                  cli_size(cli_number(report, "total_bytes"), total));
-    if (freed_bytes < asked)
-        (void)printf("  that is all for now: %s cannot be freed\n",
-                     cli_size(cli_number(report, "floor_bytes"), floor));
+    if (*cli_text(report, "write_error"))
+        (void)printf("  the rest stays, since the swap file cannot be written: %s\n"
+                     "  (--swap-folder of mzcache run names another folder)\n",
+                     cli_text(report, "write_error"));
+    else if (freed_bytes >
+             cli_number(report, "total_bytes") - cli_number(report, "remaining_bytes") + ROUNDED)
+        (void)printf("  (it computes, and brings back what it needs)\n");
+    else if (freed_bytes < asked)
+        (void)printf("  that is all that can be freed now\n");
 }
 
 /* Sends one eviction; adds what was freed to *freed. */
@@ -83,8 +90,10 @@ static int run(const struct cli_input *input)
 
     if (!to == !input->n_operands)
         return cli_usage(input, to ? "give either an amount or --to" : "SIZE|PERCENT is missing");
-    if (mz_amount_parse(text, &amount) < 0 || (to && !amount.is_share))
-        return cli_usage(input, "\"%s\" is not %s", text, to ? "a percentage" : "a size or a percentage");
+    if (!cli_amount(input, to ? "a percentage" : "a size or a percentage", text, &amount))
+        return CLI_USAGE;
+    if (to && !amount.is_share)
+        return cli_usage(input, "--to: \"%s\" is not a percentage", text);
     int rc = cli_targets(input, &targets, &n);
     if (rc != CLI_OK)
         return rc;
@@ -106,12 +115,12 @@ static const struct cli_option options[] = {
 const struct cli_command cli_evict = {
     .name = "evict",
     .operands = "[SIZE|PERCENT]",
-    .summary = "Take that much more memory from a model; what was used last goes first",
-    .help = "A percentage is one of the model's total. Of several processes each gives its percentage; a "
-            "size is\n"
-            "taken from the one idle longest first. Asking for more than there is frees what there is and is "
-            "no error.\n"
-            "Conversations survive, and computing brings back what it needs by itself.\n",
+    .summary = "Take that much more memory from a model",
+    .help =
+        "A percentage is one of the model's total. Of several processes each gives its percentage; a size is "
+        "taken from the one idle longest first. Asking for more than there is frees what there is and is no "
+        "error. What the next token needs last goes first. Conversations survive, and computing brings back "
+        "what it needs by itself.\n",
     .options = options,
     .max_operands = 1,
     .run = run,

@@ -131,8 +131,7 @@ static void read_pair(struct reader *r, struct gguf *gguf)
     gguf->align_end = r->at;
 }
 
-/* ------------------------------------------------------------------------------------------------- tensors
- */
+/* --------------------------------------------------------------------------------------------- tensors */
 
 /* Elements and bytes of one block, by ggml_type; 0: not known here. From ggml's type table. */
 static const struct {
@@ -343,8 +342,7 @@ void gguf_sort(struct gguf *gguf)
         qsort(gguf->tensors, gguf->n_tensors, sizeof(*gguf->tensors), by_place);
 }
 
-/* ------------------------------------------------------------------------------------------------- writing
- */
+/* --------------------------------------------------------------------------------------------- writing */
 
 struct writer {
     char *bytes;

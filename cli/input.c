@@ -1,4 +1,4 @@
-/* Arguments and help texts, from the tables of the subcommands. */
+/* Arguments, by the tables of the subcommands, and what is said about them. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -24,30 +24,53 @@ size_t cli_options(const struct cli_command *command, struct cli_option ret[CLI_
     return n;
 }
 
-/* ------------------------------------------------------------------------------------------------- messages
- */
+/* -------------------------------------------------------------------------------------------- messages */
+
+static FILE *errors; /* NULL: standard error */
+
+void cli_errors_to(FILE *to)
+{
+    errors = to;
+}
+
+/* "mzcache: text", without an end of line. Returns where it went. */
+static FILE *say(const char *format, va_list args)
+{
+    FILE *to = errors ? errors : stderr;
+
+    (void)fputs("mzcache: ", to);
+    (void)vfprintf(to, format, args);
+    return to;
+}
 
 void cli_error(const char *format, ...)
 {
     va_list args;
 
-    (void)fputs("mzcache: ", stderr);
     va_start(args, format);
-    (void)vfprintf(stderr, format, args);
+    (void)fputc('\n', say(format, args));
     va_end(args);
-    (void)fputc('\n', stderr);
 }
 
 int cli_usage(const struct cli_input *input, const char *format, ...)
 {
     va_list args;
 
-    (void)fputs("mzcache: ", stderr);
     va_start(args, format);
-    (void)vfprintf(stderr, format, args);
+    (void)fprintf(say(format, args), " (see mzcache %s --help)\n", input->command->name);
     va_end(args);
-    (void)fprintf(stderr, " (see mzcache %s --help)\n", input->command->name);
     return CLI_USAGE;
+}
+
+bool cli_amount(const struct cli_input *input, const char *what, const char *text, struct mz_amount *ret)
+{
+    int rc = mz_amount_parse(text, ret);
+
+    if (rc == -ERANGE && strchr(text, '%'))
+        (void)cli_usage(input, "\"%s\": a percentage is at most 100", text);
+    else if (rc < 0)
+        (void)cli_usage(input, "\"%s\" is not %s", text, what);
+    return rc == 0;
 }
 
 bool cli_count(const struct cli_input *input, const char *what, const char *text, uint64_t *ret)
@@ -64,60 +87,7 @@ bool cli_count(const struct cli_input *input, const char *what, const char *text
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------- help */
-
-static void print_option(const struct cli_option *option)
-{
-    char left[64];
-
-    (void)snprintf(left, sizeof(left), "%s%c%s--%s%s%s", option->letter ? "-" : " ",
-                   option->letter ? option->letter : ' ', option->letter ? ", " : "  ", option->name,
-                   option->value ? " " : "", option->value ? option->value : "");
-    (void)printf("  %-34s %s%s\n", left, strlen(left) > 34 ? "\n                                     " : "",
-                 option->help);
-}
-
-static void print_default(const char *name)
-{
-    struct mz_setting setting;
-
-    if (mz_setting_find(name, &setting))
-        (void)printf("                                     [%s%s%s]\n", setting.env,
-                     *setting.initial ? ", default " : "", setting.initial);
-}
-
-void cli_help(const struct cli_command *command)
-{
-    struct cli_option options[CLI_OPTIONS];
-    size_t n = cli_options(command, options);
-
-    (void)printf("Usage: mzcache %s [OPTION]...%s%s\n\n%s.\n", command->name, *command->operands ? " " : "",
-                 command->operands, command->summary);
-    if (command->help)
-        (void)printf("\n%s", command->help);
-    (void)printf("\nOptions:\n");
-    for (size_t i = 0; i < n; i++) {
-        print_option(&options[i]);
-        if (command->settings)
-            print_default(options[i].name);
-    }
-    (void)printf("\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 no such process, 4 limit refused%s.\n",
-                 command->settings ? ", else the program's own, 126 or 127 when it cannot be started" : "");
-}
-
-void cli_help_all(void)
-{
-    (void)printf("Usage: mzcache COMMAND [OPTION]... [OPERAND]...\n\n"
-                 "Gives the memory of an idle language model back, and brings it back fast.\n\nCommands:\n");
-    for (const struct cli_command *const *c = cli_commands; *c; c++)
-        if (!(*c)->hidden)
-            (void)printf("  %-10s %s\n", (*c)->name, (*c)->summary);
-    (void)printf("\nmzcache COMMAND --help says more; so does man mzcache.\n"
-                 "Sizes are written 500M, 1.5GiB or 20%%; a percentage is one of the model's total.\n");
-}
-
-/* ------------------------------------------------------------------------------------------------- parsing
- */
+/* --------------------------------------------------------------------------------------------- parsing */
 
 static size_t find_name(const struct cli_input *input, const char *name, size_t length)
 {
@@ -166,6 +136,20 @@ static bool take_option(struct cli_input *input, int argc, char **argv, int *at)
     return true;
 }
 
+/* The word for operand number `index` among those that must be there: "MODEL.gguf OUT.gguf"; what is in
+ * brackets need not. */
+static const char *required(const char *operands, int index, int *ret_length)
+{
+    for (;; operands += *operands == ' ') {
+        size_t length = strcspn(operands, " ");
+        if (*operands != '[' && index-- == 0) {
+            *ret_length = (int)length;
+            return operands;
+        }
+        operands += length;
+    }
+}
+
 static bool check(const struct cli_input *input)
 {
     const struct cli_command *command = input->command;
@@ -173,7 +157,9 @@ static bool check(const struct cli_input *input)
     if (input->help)
         return true;
     if (input->n_operands < command->min_operands) {
-        (void)cli_usage(input, "%s is missing", command->operands);
+        int length;
+        const char *name = required(command->operands, input->n_operands, &length);
+        (void)cli_usage(input, "%.*s is missing", length, name);
         return false;
     }
     if (command->max_operands >= 0 && input->n_operands > command->max_operands) {

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cli.h"
-#include "control/size.h"
 
 static int limit_one(const struct cli_input *input, const struct cli_target *t)
 {
@@ -31,8 +30,8 @@ static int run(const struct cli_input *input)
     struct cli_target *targets;
     size_t n;
 
-    if (strcmp(value, "off") != 0 && mz_amount_parse(value, &amount) < 0)
-        return cli_usage(input, "\"%s\" is not a size, a percentage or \"off\"", value);
+    if (strcmp(value, "off") != 0 && !cli_amount(input, "a size, a percentage or \"off\"", value, &amount))
+        return CLI_USAGE;
     int rc = cli_targets_one(input, &targets, &n);
     return rc == CLI_OK ? cli_each(input, targets, n, limit_one) : rc;
 }
@@ -48,10 +47,11 @@ const struct cli_command cli_limit = {
     .name = "limit",
     .operands = "SIZE|PERCENT|off",
     .summary = "Bound all memory that mzCache holds in a process, at every moment",
-    .help = "Evicts down to the limit first. A model larger than its limit goes on by reading layers as it "
-            "needs them.\n"
-            "A limit below what computing needs at least is refused, with that number (exit code 4).\n"
-            "A percentage is one of the model's total at this moment.\n",
+    .help =
+        "Evicts down to the limit first. A model larger than its limit goes on by reading layers as it needs "
+        "them, which is slow: the disk sets the pace. A limit below what computing needs at least is "
+        "refused, "
+        "with that number (exit code 4). A percentage is one of the model's total at this moment.\n",
     .options = options,
     .min_operands = 1,
     .max_operands = 1,

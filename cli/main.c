@@ -30,12 +30,17 @@ int main(int argc, char **argv)
     int rc = CLI_OK;
 
     if (argc < 2) {
-        cli_error("a command is missing (see mzcache --help)");
+        cli_error("a command is missing\n");
+        cli_help_all(stderr);
         return CLI_USAGE;
     }
+    if (strcmp(argv[1], "help") == 0 && argc > 2) { /* help COMMAND is COMMAND --help */
+        argv[1] = argv[2];
+        argv[2] = "--help";
+    }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        cli_help_all();
-    } else if (strcmp(argv[1], "--version") == 0) {
+        cli_help_all(stdout);
+    } else if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         (void)puts("mzcache " MZ_VERSION);
     } else {
         const struct cli_command *command = find(argv[1]);

@@ -69,7 +69,9 @@ const struct cli_command cli_option = {
     .name = "option",
     .operands = "[NAME [VALUE]]",
     .summary = "Show the options of a running process, or set one",
-    .help = "The names are those of mzcache run, which also shows what each of them means.\n",
+    .help =
+        "Without operands shows all, with what each of them means. The names are those of mzcache run. What "
+        "counts at start only (pressure, control, log, ...) is refused.\n",
     .options = options,
     .max_operands = 2,
     .run = run,

@@ -67,3 +67,19 @@ const char *cli_idle(const json_t *brief, char *buf)
         (void)snprintf(buf, CLI_TEXT, "%" PRIu64 " h", s / 3600);
     return buf;
 }
+
+const char *cli_activity(const json_t *brief, char *buf)
+{
+    char idle[CLI_TEXT];
+
+    (void)cli_idle(brief, idle);
+    (void)snprintf(buf, CLI_TEXT, "%s%.20s", *idle >= '0' && *idle <= '9' ? "idle " : "", idle);
+    return buf;
+}
+
+const char *cli_model(const json_t *brief)
+{
+    const char *name = cli_text(brief, "model");
+
+    return *name ? name : "-";
+}

@@ -65,8 +65,7 @@ static int read_header(int fd, uint64_t file_bytes, struct gguf *ret, char **ret
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- writing
- */
+/* --------------------------------------------------------------------------------------------- writing */
 
 struct packing {
     int in, out;
@@ -153,8 +152,7 @@ static int write_file(const char *to, bool force, struct packing *p, struct gguf
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------- the
- * command */
+/* ----------------------------------------------------------------------------------------- the command */
 
 static int pack(const char *from, const char *to, bool force, struct packing *p, const char **ret_why)
 {
@@ -219,10 +217,10 @@ const struct cli_command cli_pack = {
     .name = "pack",
     .operands = "MODEL.gguf OUT.gguf",
     .summary = "Write a model file that restores without a copy: tensors at pages, in the order of use",
-    .help = "The result is a valid GGUF that every llama.cpp program loads; it is a few KiB larger a tensor "
-            "at most.\n"
-            "Optional: mzCache restores from any file, but reads from this one straight into place.\n"
-            "Of a model in several files, pack each and keep their names.\n",
+    .help =
+        "The result is a valid GGUF that every llama.cpp program loads; it is a few KiB larger a tensor at "
+        "most. Optional: mzCache restores from any file, but reads from this one straight into place. Of a "
+        "model in several files, pack each and keep their names.\n",
     .options = options,
     .min_operands = 2,
     .max_operands = 2,

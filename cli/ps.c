@@ -10,11 +10,11 @@ static void print_row(const struct cli_target *t)
     char total[CLI_TEXT], remaining[CLI_TEXT], limit[CLI_TEXT], idle[CLI_TEXT];
     uint64_t limit_bytes = cli_number(t->brief, "limit_bytes");
 
-    (void)printf("%7ld  %-16s %10s %10s %5.1f%% %10s  %s\n", (long)t->pid, t->program,
+    (void)printf("%7ld  %-15s %9s %9s %4.0f%% %9s  %-10s  %s\n", (long)t->pid, t->program,
                  cli_size(cli_number(t->brief, "total_bytes"), total),
                  cli_size(cli_number(t->brief, "remaining_bytes"), remaining),
                  cli_real(t->brief, "remaining_percent"), limit_bytes ? cli_size(limit_bytes, limit) : "-",
-                 cli_idle(t->brief, idle));
+                 cli_idle(t->brief, idle), cli_model(t->brief));
 }
 
 static int run(const struct cli_input *input)
@@ -27,8 +27,8 @@ static int run(const struct cli_input *input)
     if (rc != CLI_OK)
         return rc;
     if (!json)
-        (void)printf("%7s  %-16s %10s %10s %6s %10s  %s\n", "PID", "PROGRAM", "TOTAL", "IN MEMORY", "",
-                     "LIMIT", "IDLE");
+        (void)printf("%7s  %-15s %9s %9s %5s %9s  %-10s  %s\n", "PID", "PROGRAM", "TOTAL", "IN MEMORY", "",
+                     "LIMIT", "IDLE", "MODEL");
     for (size_t i = 0; i < n; i++) {
         if (!all && cli_number(targets[i].brief, "total_bytes") == 0)
             continue;

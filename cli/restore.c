@@ -46,9 +46,9 @@ const struct cli_command cli_restore = {
     .name = "restore",
     .operands = "",
     .summary = "Bring a model back ahead of use, in the order in which it will be needed",
-    .help = "Returns once that was asked for. Cheap and safe to call often: bind it to a hotkey, or call it "
-            "when the\n"
-            "window of your program opens. Never needed: computing brings back what it needs by itself.\n",
+    .help =
+        "Returns once that was asked for. Cheap and safe to call often: bind it to a hotkey, or call it when "
+        "the window of your program opens. Never needed: computing brings back what it needs by itself.\n",
     .options = options,
     .run = run,
 };

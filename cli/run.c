@@ -8,23 +8,67 @@
 
 #include "cli.h"
 #include "control/settings.h"
+#include "pressure/policy.h"
 #include "run_env.h"
+
+/* Whether the value is what one word of "SIZE|PERCENT|off" stands for. */
+static bool fits(const char *word, size_t length, const char *value)
+{
+    struct mz_amount amount;
+    uint64_t ms;
+    uint32_t permyriad;
+    bool is_amount = mz_amount_parse(value, &amount) == 0;
+
+    if (strncmp(word, "SIZE", length) == 0)
+        return is_amount && !amount.is_share;
+    if (strncmp(word, "PERCENT", length) == 0)
+        return is_amount && amount.is_share;
+    if (strncmp(word, "TIME", 4) == 0) /* TIME[:PERCENT], or TIME alone, which may be 0 */
+        return mz_policy_parse_idle(value, &ms, &permyriad) == 0 ||
+               (length == 4 && (strcmp(value, "0") == 0 || strcmp(value, "0s") == 0));
+    if (strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZ0",
+               *word)) /* a folder, a number in a range: the library reads it */
+        return *value != '\0';
+    return strlen(value) == length && strncmp(word, value, length) == 0;
+}
 
 /* A value that the library would refuse is refused here, where somebody reads it. */
 static bool check_setting(const struct mz_setting *setting, const char *value)
 {
-    const char *word = setting->values;
-
-    if (strpbrk(setting->values, "ABCDEFGHIJKLMNOPQRSTUVWXYZ.") || !strchr(setting->values, '|'))
-        return *value != '\0'; /* not a list of words: the library reads it */
-    for (size_t length = strlen(value); *word; word += strcspn(word, "|"), word += *word == '|')
-        if (strcspn(word, "|") == length && strncmp(word, value, length) == 0)
+    for (const char *word = setting->values; *word;) {
+        size_t length = strcspn(word, "|");
+        if (fits(word, length, value))
             return true;
+        word += length + (word[length] == '|');
+    }
     return false;
 }
 
+enum show { QUIET, EXPLAIN, PLAIN };
+
+/* Tells people what is set and why, or prints it as it stands in a file of variables. */
+static void show_variable(enum show show, const char *name, const char *value, const char *why)
+{
+    if (show == EXPLAIN)
+        (void)fprintf(stderr, "  %s=%-*s  %s\n", name, *why ? (int)(30 - strlen(name)) : 0, value, why);
+    else if (show == PLAIN)
+        (void)printf("%s=%s\n", name, value);
+}
+
+static int check_options(const struct cli_input *input)
+{
+    struct mz_setting setting;
+
+    for (uint32_t i = 0; mz_setting_row(i, &setting); i++) {
+        const char *value = cli_value(input, setting.name);
+        if (value && !check_setting(&setting, value))
+            return cli_usage(input, "--%s: \"%s\" is not %s", setting.name, value, setting.values);
+    }
+    return CLI_OK;
+}
+
 /* Hands the options over as variables. */
-static int set_options(const struct cli_input *input, bool show)
+static int set_options(const struct cli_input *input, enum show show)
 {
     struct mz_setting setting;
 
@@ -32,27 +76,24 @@ static int set_options(const struct cli_input *input, bool show)
         const char *value = cli_value(input, setting.name);
         if (!value)
             continue;
-        if (!check_setting(&setting, value))
-            return cli_usage(input, "--%s: \"%s\" is not %s", setting.name, value, setting.values);
         if (setenv(setting.env, value, 1) < 0)
             return CLI_FAILED;
-        if (show)
-            (void)fprintf(stderr, "  %-26s %s\n", setting.env, value);
+        show_variable(show, setting.env, value, "");
     }
     return CLI_OK;
 }
 
-static int set_program(const char *plugin, char *const *argv, bool show)
+static int set_program(const char *plugin, char *const *argv, enum show show)
 {
     for (const struct run_set *set = run_sets; set->name; set++) {
         const char *value = set->value ? set->value : plugin;
         bool given = run_is_given(set, argv);
         if (!given && setenv(set->name, value, 1) < 0)
             return CLI_FAILED;
-        if (show && given)
-            (void)fprintf(stderr, "  %-26s (left as you gave it)\n", set->name);
-        else if (show)
-            (void)fprintf(stderr, "  %-26s %-8s %s\n", set->name, value, set->why);
+        if (!given)
+            show_variable(show, set->name, value, set->why);
+        else if (show == EXPLAIN)
+            (void)fprintf(stderr, "  %-31s  left as you gave it\n", set->name);
     }
     return CLI_OK;
 }
@@ -66,10 +107,21 @@ static void warn_foreign_plugin(const char *plugin)
         cli_error("note: GGML_BACKEND_PATH is %s: mzCache is loaded only if that is its plugin", given);
 }
 
+/* execvp() failed. */
+static int not_started(const char *program, int err)
+{
+    if (err == ENOENT && !strchr(program, '/'))
+        cli_error("%s is in none of the folders of PATH: name it with its folder", program);
+    else
+        cli_error("%s cannot be started: %s", program, strerror(err));
+    return err == ENOENT ? CLI_NOT_FOUND : CLI_CANNOT_RUN;
+}
+
 static int run(const struct cli_input *input)
 {
     char plugin[PATH_MAX];
-    bool show = !cli_value(input, "quiet");
+    bool dry = cli_value(input, "dry-run");
+    enum show show = dry ? PLAIN : cli_value(input, "quiet") ? QUIET : EXPLAIN;
 
     if (run_find_plugin(plugin, sizeof(plugin)) < 0) {
         const char *named = getenv("MZ_PLUGIN");
@@ -78,9 +130,11 @@ static int run(const struct cli_input *input)
                   named ? named : "; name it with MZ_PLUGIN");
         return CLI_FAILED;
     }
-    if (show)
-        cli_error("starting %s with:", input->operands[0]);
-    int rc = set_options(input, show);
+    int rc = check_options(input);
+    if (rc == CLI_OK && show == EXPLAIN)
+        cli_error("starting %s with", input->operands[0]);
+    if (rc == CLI_OK)
+        rc = set_options(input, show);
     if (rc == CLI_OK) {
         warn_foreign_plugin(plugin);
         rc = set_program(plugin, input->operands + 1, show);
@@ -90,17 +144,15 @@ static int run(const struct cli_input *input)
     (void)run_warn(input->operands + 1);
     if (strstr(input->operands[0], "llama-bench"))
         cli_error("note: llama-bench reads no variable that begins with LLAMA_ARG: give it -dev MZ0");
-    if (cli_value(input, "dry-run"))
+    if (dry)
         return CLI_OK;
     (void)execvp(input->operands[0], input->operands);
-    rc = errno == ENOENT ? CLI_NOT_FOUND : CLI_CANNOT_RUN;
-    cli_error("%s: %s", input->operands[0], strerror(errno));
-    return rc;
+    return not_started(input->operands[0], errno);
 }
 
 static const struct cli_option options[] = {
     {"quiet", 'q', NULL, "do not show what is set"},
-    {"dry-run", 'n', NULL, "show what would be set, start nothing"},
+    {"dry-run", 'n', NULL, "start nothing; print the variables as NAME=VALUE, for others to start it with"},
     {0},
 };
 
@@ -109,11 +161,9 @@ const struct cli_command cli_run = {
     .operands = "[--] PROGRAM [ARGUMENT]...",
     .summary = "Start a llama.cpp program with mzCache in it",
     .help = "Sets environment variables and becomes the program. What the program's own arguments or the "
-            "environment\n"
-            "say already is left alone: the device (MZ0), --cache-ram (0), --swa-full (on), "
-            "--ctx-checkpoints (2), how long waiting threads spin (GOMP_SPINCOUNT).\n"
-            "The options below reach mzCache as variables; most of them can be changed later by mzcache "
-            "option.\n",
+            "environment say already is left alone: the device (MZ0), --cache-ram (0), --swa-full (on), "
+            "--ctx-checkpoints (2), how long waiting threads spin (GOMP_SPINCOUNT). The options below reach "
+            "mzCache as variables; most of them can be changed later by mzcache option.\n",
     .options = options,
     .settings = true,
     .min_operands = 1,

@@ -78,33 +78,52 @@ bool run_is_given(const struct run_set *set, char *const *argv)
     return false;
 }
 
+/* Whether --load-mode reads the file in place of mapping it. */
+static bool is_not_mapped(char *const *argument)
+{
+    const char *equals = strchr(*argument, '='), *value = equals ? equals + 1 : argument[1];
+
+    return value && (strcmp(value, "none") == 0 || strcmp(value, "dio") == 0 || strcmp(value, "mlock") == 0);
+}
+
 int run_warn(char *const *argv)
 {
+    static const char conversation[] = "the conversation stays outside of mzCache",
+                      layers[] = "layers that are not offloaded stay outside of mzCache",
+                      tensors[] = "overridden tensors stay where the pattern puts them",
+                      experts[] = "these experts stay outside of mzCache",
+                      no_file[] =
+                          "weights have no file to come back from: each is written to the swap file once",
+                      copies[] = "these copies of conversations cannot be evicted";
     static const struct {
         const char *name, *what;
-        bool layers;
+        bool (*matters)(char *const *argument); /* NULL: always */
     } table[] = {
-        {"-nkvo", "the conversation stays outside of mzCache", false},
-        {"--no-kv-offload", "the conversation stays outside of mzCache", false},
-        {"-ngl", "layers that are not offloaded stay outside of mzCache", true},
-        {"--gpu-layers", "layers that are not offloaded stay outside of mzCache", true},
-        {"--n-gpu-layers", "layers that are not offloaded stay outside of mzCache", true},
-        {"-ot", "overridden tensors stay where the pattern puts them", false},
-        {"--override-tensor", "overridden tensors stay where the pattern puts them", false},
-        {"-cmoe", "the experts stay outside of mzCache", false},
-        {"--cpu-moe", "the experts stay outside of mzCache", false},
-        {"-ncmoe", "these experts stay outside of mzCache", false},
-        {"--n-cpu-moe", "these experts stay outside of mzCache", false},
-        {"--no-mmap", "weights have no file to come back from: each is written to the swap file once", false},
-        {"--mlock", "does not reach mzCache's memory", false},
-        {"-cram", "these copies of conversations cannot be evicted", false},
-        {"--cache-ram", "these copies of conversations cannot be evicted", false},
+        {"-nkvo", conversation, NULL},
+        {"--no-kv-offload", conversation, NULL},
+        {"-ngl", layers, keeps_layers},
+        {"--gpu-layers", layers, keeps_layers},
+        {"--n-gpu-layers", layers, keeps_layers},
+        {"-ot", tensors, NULL},
+        {"--override-tensor", tensors, NULL},
+        {"-cmoe", experts, NULL},
+        {"--cpu-moe", experts, NULL},
+        {"-ncmoe", experts, NULL},
+        {"--n-cpu-moe", experts, NULL},
+        {"-lm", no_file, is_not_mapped},
+        {"--load-mode", no_file, is_not_mapped},
+        {"--no-mmap", no_file, NULL}, /* older ones */
+        {"--mlock", "does not reach mzCache's memory", NULL},
+        {"--sleep-idle-seconds", "unloads the model and the conversation; mzcache run --idle keeps both",
+         NULL},
+        {"-cram", copies, NULL},
+        {"--cache-ram", copies, NULL},
     };
     int n = 0;
 
     for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
         char *const *found = find_switch(argv, table[i].name);
-        if (found && (!table[i].layers || keeps_layers(found))) {
+        if (found && (!table[i].matters || table[i].matters(found))) {
             cli_error("note: %s: %s", table[i].name, table[i].what);
             n++;
         }
@@ -112,8 +131,7 @@ int run_warn(char *const *argv)
     return n;
 }
 
-/* ------------------------------------------------------------------------------------------------- the
- * plugin */
+/* ------------------------------------------------------------------------------------------ the plugin */
 
 #define PLUGIN "libggml-mz.so"
 

@@ -36,10 +36,10 @@ static void print_head(const struct cli_target *t, const json_t *s)
     char total[CLI_TEXT], remaining[CLI_TEXT], floor[CLI_TEXT], limit[CLI_TEXT], idle[CLI_TEXT];
     uint64_t limit_bytes = cli_number(s, "limit_bytes");
 
-    (void)printf("%s (%ld): %s of %s in memory (%.1f %%)\n", t->program, (long)t->pid,
+    (void)printf("%s (%ld), %s: %s of %s in memory (%.1f %%)\n", t->program, (long)t->pid, cli_model(s),
                  cli_size(cli_number(s, "remaining_bytes"), remaining),
                  cli_size(cli_number(s, "total_bytes"), total), cli_real(s, "remaining_percent"));
-    (void)printf("  idle: %s%s; cannot go below %s now; limit: %s\n", cli_idle(s, idle),
+    (void)printf("  %s%s; cannot go below %s now; limit: %s\n", cli_activity(s, idle),
                  cli_true(s, "restoring") ? ", restoring" : "", cli_size(cli_number(s, "floor_bytes"), floor),
                  limit_bytes ? cli_size(limit_bytes, limit) : "none");
 }
@@ -95,14 +95,17 @@ static void print_pressure(const json_t *pressure)
 static void print_options(const json_t *options)
 {
     struct mz_setting setting;
+    bool any = false;
 
-    (void)printf("  options that were set:");
     for (uint32_t i = 0; mz_setting_row(i, &setting); i++) {
         const char *value = cli_text(options, setting.name);
-        if (json_object_get(options, setting.name) && strcmp(value, setting.initial) != 0)
-            (void)printf(" %s=%s", setting.name, value);
+        if (!json_object_get(options, setting.name) || strcmp(value, setting.initial) == 0)
+            continue;
+        (void)printf("%s %s=%s", any ? "" : "  options, where not the default:", setting.name, value);
+        any = true;
     }
-    (void)printf("\n");
+    if (any)
+        (void)printf("\n");
 }
 
 static int status_one(const struct cli_input *input, const struct cli_target *t)
@@ -144,9 +147,14 @@ const struct cli_command cli_status = {
     .name = "status",
     .operands = "",
     .summary = "Show where the bytes of a model are",
-    .help =
-        "resident: in memory, ready. stack: compressed in memory. store: in the swap file.\n"
-        "dropped: in the model file. empty: never written, takes no memory. lost: could not be read back.\n",
+    .help = "resident: in memory, ready.\n"
+            "stack:    compressed in memory.\n"
+            "store:    in the swap file.\n"
+            "dropped:  in the model file, where it came from.\n"
+            "empty:    never written, takes no memory.\n"
+            "lost:     could not be read back; mzcache log names it.\n"
+            "swapped:  put into the system's own swap.\n\n"
+            "Scratch is what computing needs; it is reserved whole and takes memory as far as it was used.\n",
     .options = options,
     .run = run,
 };

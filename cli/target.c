@@ -3,19 +3,38 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli.h"
 
 #define OPEN_MS 3000
 
-static const char *open_error(int rc)
+static const char *open_error(int rc, pid_t pid);
+
+/* Why a process has no socket that we can see. */
+static const char *no_socket(pid_t pid)
+{
+    char path[32];
+    struct stat st;
+
+    (void)snprintf(path, sizeof(path), "/proc/%ld", (long)pid);
+    if (stat(path, &st) < 0)
+        return "it does not run";
+    if (geteuid() != 0 && st.st_uid != geteuid())
+        return open_error(-EPERM, pid);
+    return "mzCache is not in it; start it with: mzcache run -- PROGRAM ...";
+}
+
+static const char *open_error(int rc, pid_t pid)
 {
     switch (rc) {
     case -ENOENT:
+        return no_socket(pid);
     case -ECONNRESET: /* it ended between accepting and greeting */
-        return "it does not run, or mzCache is not in it";
+        return "it ended";
     case -EPERM:
-        return "it belongs to another user";
+        return "it belongs to another user: ask as that user, or as root";
     case -EPROTO:
         return "it speaks another version of the protocol";
     case -ETIMEDOUT:
@@ -40,7 +59,7 @@ static int introduce(struct mz_client *client, struct cli_target *ret)
     return 0;
 }
 
-static int open_target(pid_t pid, struct cli_target *ret)
+int cli_target_open(pid_t pid, struct cli_target *ret)
 {
     struct mz_client *client;
     int rc = mz_client_open(pid, OPEN_MS, &client);
@@ -81,11 +100,11 @@ int cli_targets_all(struct cli_target **ret, size_t *ret_n)
         return CLI_FAILED;
     }
     for (size_t i = 0; i < n; i++) {
-        rc = open_target(pids[i], &targets[used]);
+        rc = cli_target_open(pids[i], &targets[used]);
         if (rc == 0)
             used++;
         else if (rc != -ENOENT && rc != -ECONNRESET)
-            cli_error("process %ld is left out: %s", (long)pids[i], open_error(rc));
+            cli_error("process %ld is left out: %s", (long)pids[i], open_error(rc, pids[i]));
     }
     free(pids);
     qsort(targets, used, sizeof(*targets), by_idle);
@@ -103,10 +122,11 @@ static int target_of(const struct cli_input *input, const char *text, struct cli
     struct cli_target *target = calloc(1, sizeof(*target));
     if (!target)
         return CLI_FAILED;
-    int rc = pid > INT32_MAX ? -ENOENT : open_target((pid_t)pid, target);
+    int rc = pid > INT32_MAX ? -ENOENT : cli_target_open((pid_t)pid, target);
     if (rc < 0) {
         free(target);
-        cli_error("process %s: %s", text, open_error(rc));
+        cli_error("process %s: %s", text,
+                  pid > INT32_MAX ? "there is no such number" : open_error(rc, (pid_t)pid));
         return rc == -ENOENT || rc == -ECONNRESET ? CLI_NO_PROCESS : CLI_FAILED;
     }
     *ret = target;
@@ -138,10 +158,8 @@ int cli_targets(const struct cli_input *input, struct cli_target **ret, size_t *
         cli_targets_free(all, n);
         return CLI_NO_PROCESS;
     }
-    for (size_t i = used; i < n; i++) {
-        mz_client_close(all[i].client);
-        json_decref(all[i].brief);
-    }
+    for (size_t i = used; i < n; i++)
+        cli_target_close(&all[i]);
     *ret = all;
     *ret_n = used;
     return CLI_OK;
@@ -166,12 +184,16 @@ int cli_targets_one(const struct cli_input *input, struct cli_target **ret, size
     return CLI_OK;
 }
 
+void cli_target_close(struct cli_target *target)
+{
+    mz_client_close(target->client);
+    json_decref(target->brief);
+}
+
 void cli_targets_free(struct cli_target *targets, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        mz_client_close(targets[i].client);
-        json_decref(targets[i].brief);
-    }
+    for (size_t i = 0; i < n; i++)
+        cli_target_close(&targets[i]);
     free(targets);
 }
 

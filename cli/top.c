@@ -100,6 +100,32 @@ static int plain(const struct cli_input *input, uint64_t interval_s, uint64_t co
     return rc;
 }
 
+/* What the look said on standard error, as lines of the page. */
+static void put_errors(struct page *page, char *errors)
+{
+    char *rest = errors;
+
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;)
+        if (*line)
+            put_line(page, line);
+}
+
+/* One look, on the screen. Where no process has a model (any more) it says so and waits for one. */
+static int look(const struct cli_input *input, struct page *page)
+{
+    char *errors = NULL;
+    size_t size;
+    FILE *to = open_memstream(&errors, &size);
+
+    cli_errors_to(to);
+    int rc = show(input, page);
+    cli_errors_to(NULL);
+    if (to && fclose(to) == 0)
+        put_errors(page, errors);
+    free(errors);
+    return rc == CLI_NO_PROCESS && !cli_value(input, "pid") ? CLI_OK : rc;
+}
+
 static int on_screen(const struct cli_input *input, uint64_t interval_s, uint64_t count)
 {
     struct page page = {.screen = true};
@@ -116,17 +142,19 @@ static int on_screen(const struct cli_input *input, uint64_t interval_s, uint64_
     for (uint64_t i = 0; rc == CLI_OK && (count == 0 || i < count); i++) {
         (void)erase();
         getmaxyx(stdscr, page.rows, page.width);
-        rc = show(input, &page);
+        rc = look(input, &page);
         if (page.rows > 0)
             (void)mvaddnstr(page.rows - 1, 0, "q: quit", page.width);
         (void)refresh();
-        int key = getch();
+        int key = rc == CLI_OK ? getch() : 0;
         if (key == 'q' || key == 'Q')
             break;
     }
     (void)endwin();
     if (rc == CLI_NO_PROCESS) /* said on a screen that is gone */
-        cli_error("no process has a model any more");
+        cli_error("process %s does not run any more", cli_value(input, "pid"));
+    else if (rc != CLI_OK)
+        cli_error("process %s does not answer", cli_value(input, "pid"));
     return rc;
 }
 
@@ -158,6 +186,10 @@ const struct cli_command cli_top = {
     .name = "top",
     .operands = "",
     .summary = "Watch models layer by layer, memory pressure and what happened last (q quits)",
+    .help =
+        "A bar is a layer, or several where the screen is low: # in memory, = compressed in memory, - in the "
+        "swap file only, . in the model file only, ~ on its way, ! lost. \"held\" is all memory that mzCache "
+        "holds, buffers for computing counted in.\n",
     .options = options,
     .run = run,
 };

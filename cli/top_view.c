@@ -16,13 +16,13 @@ static const struct part {
     const char *key;
     char mark;
 } parts[] = {
-    {"resident_bytes", '#'}, {"moving_bytes", '~'}, {"stack_bytes", '='}, {"store_bytes", '-'},
-    {"dropped_bytes", '.'},  {"lost_bytes", '!'},   {"empty_bytes", ' '},
+    {"resident_bytes", '#'}, {"moving_bytes", '~'},  {"stack_bytes", '='},
+    {"store_bytes", '-'},    {"dropped_bytes", '.'}, {"lost_bytes", '!'},
 };
 
 #define PARTS (sizeof(parts) / sizeof(*parts))
 
-/* In floating point: replies come from outside, and seven sizes may not fit into one. */
+/* In floating point: replies come from outside, and six sizes may not fit into one. */
 static double sum_of(const json_t *layer)
 {
     double sum = 0;
@@ -42,7 +42,7 @@ void top_bar(const json_t *layer, int width, char *buf)
         done += (double)bytes;
         int end = (int)(done / sum * width + 0.5);
         /* What is there at all is seen, as long as there is room. */
-        if (bytes && end <= at && at < width && parts[i].mark != ' ')
+        if (bytes && end <= at && at < width)
             end = at + 1;
         while (at < end && at < width)
             buf[at++] = parts[i].mark;
@@ -79,15 +79,18 @@ static void head(const struct out *out, const json_t *s)
     const json_t *p = json_object_get(s, "pressure");
     uint64_t limit = cli_number(s, "limit_bytes");
 
-    say(out, "%s (%" PRIu64 ")  %s of %s in memory, %.1f %%  idle: %s%s", cli_text(s, "program"),
-        cli_number(s, "pid"), cli_size(cli_number(s, "remaining_bytes"), a),
-        cli_size(cli_number(s, "total_bytes"), b), cli_real(s, "remaining_percent"), cli_idle(s, c),
-        cli_true(s, "restoring") ? "  restoring" : "");
-    say(out, "  held %s, limit %s, swap file %s", cli_size(cli_number(s, "ledger_bytes"), a),
-        limit ? cli_size(limit, b) : "none", cli_size(cli_number(s, "store_file_bytes"), c));
-    if (json_is_object(p))
-        say(out, "  pressure %s (%s), available %s", cli_text(p, "level"), cli_text(p, "source"),
-            cli_size(cli_number(p, "available_bytes"), a));
+    say(out, "%s (%" PRIu64 ")  %s%s  %s", cli_text(s, "program"), cli_number(s, "pid"), cli_activity(s, a),
+        cli_true(s, "restoring") ? ", restoring" : "", cli_model(s));
+    say(out, "  %s of %s in memory (%.1f %%), held %s", cli_size(cli_number(s, "remaining_bytes"), a),
+        cli_size(cli_number(s, "total_bytes"), b), cli_real(s, "remaining_percent"),
+        cli_size(cli_number(s, "ledger_bytes"), c));
+    (void)cli_size(limit, a);
+    (void)cli_size(cli_number(s, "store_file_bytes"), b);
+    (void)cli_size(cli_number(p, "available_bytes"), c);
+    say(out, "  limit %s, swap %s, pressure %s%s%s", limit ? a : "none", b,
+        json_is_object(p) ? cli_text(p, "level") : "not watched",
+        json_is_integer(json_object_get(p, "available_bytes")) ? ", free " : "",
+        json_is_integer(json_object_get(p, "available_bytes")) ? c : "");
 }
 
 static bool is_shown(const json_t *layer)
@@ -162,8 +165,7 @@ static void bars(const struct out *out, const json_t *list, int per)
             say_bar(out, "others", layer);
     }
     json_decref(sum);
-    say(out,
-        "  # memory  = compressed  - swap file  . model file  ~ moving  ! lost  (blank: not written yet)");
+    say(out, "  # memory  = compressed  - swap  . file  ~ moving  ! lost"); /* 60 columns hold it */
 }
 
 static void last_events(const struct out *out, const json_t *events)

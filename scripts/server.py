@@ -214,6 +214,10 @@ class Server:
     def status(self):
         return self.mzcache("status", "--json")
 
+    def events(self):
+        """What happened, the oldest first."""
+        return [json.loads(line) for line in self.mzcache("log", "-j").stdout.splitlines()]
+
     def anonymous(self):
         """RssAnon + VmSwap in bytes."""
         memory = process_memory(self.pid)

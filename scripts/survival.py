@@ -159,7 +159,7 @@ class Play:
         if not self.server.plugin or not self.server_alive():
             return
         now, wall = time.monotonic() - self.machine.begin, time.time()
-        for event in map(json.loads, self.server.mzcache("log").stdout.splitlines()):
+        for event in self.server.events():
             if event["what"] == "evict" and event["number"] > self.seen:
                 self.seen = event["number"]
                 self.machine.note(event="evict", at=now - (wall - event["time_s"]), bytes=event["bytes"], why=event["why"])

@@ -121,7 +121,7 @@ _mzcache()
     limit:-*) _mzcache_words '--pid --all --json --help' ;;
     option:-*) _mzcache_words '--pid --all --json --help' ;;
     top:-*) _mzcache_words '--pid --interval --count --plain --help' ;;
-    log:-*) _mzcache_words '--follow --pid --help' ;;
+    log:-*) _mzcache_words '--follow --pid --json --help' ;;
     doctor:-*) _mzcache_words '--json --help' ;;
     profile:-*) _mzcache_words '--swap-folder --workers --quick --force --json --help' ;;
     pack:-*) _mzcache_words '--force --help' ;;

@@ -89,8 +89,7 @@ static inline uint64_t number(const json_t *object, const char *key)
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* ------------------------------------------------------------------------------------------------- the fake
- * process */
+/* ------------------------------------------------------------------------------------ the fake process */
 
 struct fake {
     pid_t pid;

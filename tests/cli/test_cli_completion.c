@@ -69,8 +69,8 @@ static void completes_in(const char *shell)
     complete(shell, "mzcache st", "mzcache status ");
     complete(shell, "mzcache p", "mzcache pack profile ps ");
     complete(shell, "mzcache log --",
-             strcmp(shell, "zsh") == 0 ? "mzcache log --follow --help --pid="
-                                       : "mzcache log --follow --help --pid ");
+             strcmp(shell, "zsh") == 0 ? "mzcache log --follow --help --json --pid="
+                                       : "mzcache log --follow --help --json --pid ");
     complete(shell, "mzcache run --kv ", "mzcache run --kv exact q8 ");
     complete(shell, "mzcache run --kv=e", "mzcache run --kv=exact ");
     complete(shell, "mzcache run --swap-folder /usr/bin/basenam",

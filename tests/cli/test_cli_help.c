@@ -2,6 +2,8 @@
 #include "cli_test.h"
 
 #include "cli.h"
+#include "control/settings.h"
+#include "core/store.h"
 
 static char folder[64];
 
@@ -35,6 +37,9 @@ static void help(void **state)
         mzcache((*c)->name, "-h");
         expect_exit(0);
     }
+    mzcache("help", "evict"); /* the same as evict --help */
+    expect_exit(0);
+    assert_ptr_equal(strstr(last.out, "Usage: mzcache evict"), last.out);
     mzcache("--help");
     expect_exit(0);
     for (const struct cli_command *const *c = cli_commands; *c; c++) {
@@ -44,6 +49,29 @@ static void help(void **state)
     mzcache("--version");
     expect_exit(0);
     assert_string_equal(last.out, "mzcache " MZ_VERSION "\n");
+}
+
+/* No line is longer than a terminal is wide, and every option of run is there. */
+static void help_is_folded(void **state)
+{
+    struct mz_setting setting;
+    char name[64];
+
+    (void)state;
+    mzcache("run", "--help");
+    for (uint32_t i = 0; mz_setting_row(i, &setting); i++) {
+        (void)snprintf(name, sizeof(name), "\n      --%s ", setting.name);
+        assert_non_null(strstr(last.out, name));
+        assert_non_null(strstr(last.out, setting.env));
+    }
+    for (const struct cli_command *const *c = cli_commands; *c; c++) {
+        mzcache((*c)->name, "--help");
+        for (char *line = strtok(strstr(last.out, "\n\n"), "\n"); line; line = strtok(NULL, "\n")) {
+            if (strlen(line) > 80)
+                print_error("%s\n", line);
+            assert_true(strlen(line) <= 80);
+        }
+    }
 }
 
 /* Says what is wrong on standard error, and nothing on standard output. */
@@ -83,6 +111,7 @@ static void wrong_usage(void **state)
     wrong();
     mzcache("evict", "101%");
     wrong();
+    assert_non_null(strstr(last.err, "at most 100"));
     mzcache("limit");
     wrong();
     mzcache("limit", "much");
@@ -99,10 +128,12 @@ static void wrong_usage(void **state)
     wrong();
     mzcache("run");
     wrong();
+    assert_non_null(strstr(last.err, "PROGRAM is missing"));
     mzcache("top", "--interval", "0");
     wrong();
     mzcache("pack", "one");
     wrong();
+    assert_non_null(strstr(last.err, "OUT.gguf is missing"));
     mzcache("completion", "fish");
     wrong();
 }
@@ -168,7 +199,19 @@ static void doctor(void **state)
     (void)setenv("MZ_SWAP_FOLDER", "/dev/shm", 1);
     mzcache("doctor");
     expect_exit(1);
+    assert_non_null(strstr(last.out, "\nNot ready: "));
     (void)unsetenv("MZ_SWAP_FOLDER");
+}
+
+/* Where the cache folder cannot be used the library takes another one, and so does the doctor. */
+static void doctor_knows_the_last_folder(void **state)
+{
+    (void)state;
+    (void)setenv("XDG_CACHE_HOME", "/proc/no-folder", 1);
+    mzcache("doctor");
+    assert_non_null(strstr(last.out, "note  cache folder"));
+    assert_non_null(strstr(last.out, "swap folder     " MZ_STORE_LAST_FOLDER "\n"));
+    (void)unsetenv("XDG_CACHE_HOME");
 }
 
 /* The line on the program, behind its grade. */
@@ -196,7 +239,7 @@ static void doctor_names_the_program(void **state)
     expect_program("/no/such/server", "/no/such/server was not found");
     expect_program(folder, "could not be started");
     expect_program("true", "true --list-devices says nothing");
-    expect_program("echo", "echo does not show the device MZ0");
+    expect_program("echo", "echo --list-devices says: --list-devices");
     (void)unsetenv("MZ_PLUGIN");
 }
 
@@ -233,9 +276,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help),
+        cmocka_unit_test(help_is_folded),
         cmocka_unit_test(wrong_usage),
         cmocka_unit_test(without_a_process),
         cmocka_unit_test(doctor),
+        cmocka_unit_test(doctor_knows_the_last_folder),
         cmocka_unit_test(doctor_names_the_program),
         cmocka_unit_test(doctor_names_the_option_repacked),
         cmocka_unit_test(profile),

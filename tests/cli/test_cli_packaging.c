@@ -169,8 +169,7 @@ static void man_page_has_no_other_flags(void **state)
     free(page);
 }
 
-/* ------------------------------------------------------------------------------------------------- variables
- */
+/* ------------------------------------------------------------------------------------------- variables */
 
 #define CAPITALS "ABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 

@@ -93,9 +93,13 @@ static void leaves_the_arguments(void **state)
     expect_exit(0);
     assert_non_null(strstr(last.err, "-nkvo"));
     assert_non_null(strstr(last.err, "--cpu-moe"));
+    mzcache("run", "sh", "-c", "env", "--sleep-idle-seconds", "60");
+    assert_non_null(strstr(last.err, "mzcache run --idle"));
     mzcache("run", "sh", "-c", "env", "-ngl", "20");
     assert_non_null(strstr(last.err, "note: -ngl"));
-    mzcache("run", "sh", "-c", "env", "-ngl", "99", "--n-gpu-layers=all");
+    mzcache("run", "sh", "-c", "env", "--load-mode", "none");
+    assert_non_null(strstr(last.err, "written to the swap file once"));
+    mzcache("run", "sh", "-c", "env", "-ngl", "99", "--n-gpu-layers=all", "-lm", "mmap+mlock");
     assert_null(strstr(last.err, "note:"));
 }
 
@@ -114,6 +118,18 @@ static void hands_options_over(void **state)
     expect_exit(2);
     mzcache("run", "--limit", "", "env");
     expect_exit(2);
+    /* What the library would not take is said here, before anything is started. */
+    mzcache("run", "--idle", "5x", "env");
+    expect_exit(2);
+    assert_string_equal(last.err,
+                        "mzcache: --idle: \"5x\" is not TIME[:PERCENT]|off (see mzcache run --help)\n");
+    mzcache("run", "--headroom", "10%", "env");
+    expect_exit(2);
+    mzcache("run", "--floor=much", "env");
+    expect_exit(2);
+    mzcache("run", "-q", "--idle=off", "--step=10%", "--floor=1G", "--headroom=own", "--hold=0",
+            "--request=64K", "--workers=2", "--limit=30%", "true");
+    expect_exit(0);
     /* Behind the program, options are the program's own. */
     mzcache("run", "echo", "--limit", "--help");
     expect_exit(0);
@@ -127,10 +143,25 @@ static void ends_as_the_program_does(void **state)
     expect_exit(7);
     mzcache("run", "-q", "/no/such/program");
     expect_exit(127);
+    mzcache("run", "-q", "no-such-program");
+    expect_exit(127);
+    assert_non_null(strstr(last.err, "no-such-program is in none of the folders of PATH"));
     mzcache("run", "-q", folder);
     expect_exit(126);
-    mzcache("run", "--dry-run", "/no/such/program");
+}
+
+/* Its output is a file of variables. */
+static void dry_run_prints_variables(void **state)
+{
+    (void)state;
+    mzcache("run", "--dry-run", "--idle", "5m", "/no/such/program");
     expect_exit(0);
+    assert_true(has_line(last.out, "GGML_BACKEND_PATH", plugin));
+    assert_true(has_line(last.out, "LLAMA_ARG_DEVICE", "MZ0"));
+    assert_true(has_line(last.out, "MZ_IDLE", "5m"));
+    assert_string_equal(last.err, "");
+    mzcache("run", "--dry-run", "sh", "--device", "X");
+    assert_null(strstr(last.out, "LLAMA_ARG_DEVICE"));
 }
 
 static void needs_the_plugin(void **state)
@@ -151,6 +182,7 @@ int main(void)
         cmocka_unit_test(leaves_the_arguments),
         cmocka_unit_test(hands_options_over),
         cmocka_unit_test(ends_as_the_program_does),
+        cmocka_unit_test(dry_run_prints_variables),
         cmocka_unit_test(needs_the_plugin),
     };
 

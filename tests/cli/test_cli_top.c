@@ -28,7 +28,7 @@ static void bars(void **state)
     } table[] = {
         {10, 0, 0, 0, 0, 0, 0, "##########"},   {0, 0, 0, 0, 0, 0, 0, "          "},
         {5, 0, 0, 0, 5, 0, 0, "#####....."},    {2, 2, 2, 2, 2, 0, 0, "##~~==--.."},
-        {0, 0, 0, 0, 0, 0, 9, "          "},    {1, 0, 0, 0, 0, 0, 9, "#         "},
+        {0, 0, 0, 0, 0, 0, 9, "          "},    {1, 0, 0, 0, 1, 0, 9, "#####....."},
         {1000, 0, 0, 0, 0, 1, 0, "##########"}, {0, 0, 0, 1, 1000, 0, 0, "-........."},
         {0, 0, 0, 0, 5, 5, 0, ".....!!!!!"},
     };
@@ -143,6 +143,27 @@ static bool screen_has(const char *text)
     return strstr(last.out, text) != NULL;
 }
 
+static void on_a_narrow_screen(void **state)
+{
+    json_t *status = json_loads(
+        "{\"program\": \"llama-server\", \"pid\": 4194304, \"model\": \"smollm2-135m.gguf\", \"idle_ms\": "
+        "60000, "
+        "\"remaining_bytes\": 1000000000, \"total_bytes\": 1000000000, \"remaining_percent\": 100, "
+        "\"ledger_bytes\": 1000000000, \"pressure\": {\"level\": \"none\", \"available_bytes\": 5000000000}}",
+        0, NULL);
+    json_t *layers = json_loads("{\"layers\": [{\"layer\": 0, \"resident_bytes\": 5}]}", 0, NULL);
+    struct lines lines = {0};
+
+    (void)state;
+    top_view(status, layers, NULL, 60, 20, count_line, &lines);
+    assert_non_null(strstr(lines.text, "idle 60 s  smollm2-135m.gguf\n"));
+    assert_non_null(strstr(lines.text, "held 954 MiB\n"));
+    assert_non_null(strstr(lines.text, "free 4.66 GiB\n"));
+    assert_non_null(strstr(lines.text, "! lost\n"));
+    json_decref(layers);
+    json_decref(status);
+}
+
 static bool session_ended(void)
 {
     TMUX("has-session", "-t", "top");
@@ -159,9 +180,10 @@ static void on_a_terminal(void **state)
         print_message("skipped: tmux is not installed\n");
         skip();
     }
-    fake_start(&fake, "model");
     TMUX("new-session", "-d", "-s", "top", "-x", "100", "-y", "40", MZ_COMMAND, "top");
     expect_exit(0);
+    eventually(screen_has("no process found")); /* it waits for one */
+    fake_start(&fake, "model");
     eventually(screen_has(fake.pid_text));
     assert_true(screen_has("q: quit"));
     assert_true(screen_has("####"));
@@ -180,6 +202,7 @@ int main(void)
         cmocka_unit_test(bars),
         cmocka_unit_test(odd_replies),
         cmocka_unit_test(layers_fit_the_rows),
+        cmocka_unit_test(on_a_narrow_screen),
         cmocka_unit_test_setup_teardown(on_a_terminal, setup, teardown),
     };
 

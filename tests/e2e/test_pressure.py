@@ -17,7 +17,7 @@ WATCHED = {"MZ_PRESSURE": "on"}
 
 
 def events(server, what):
-    return [event for event in map(json.loads, server.mzcache("log").stdout.splitlines()) if event["what"] == what]
+    return [event for event in server.events() if event["what"] == what]
 
 
 def remaining(server):

@@ -198,7 +198,7 @@ def test_the_log_shows_what_happened(server, document):
     talk.ask(server, document[:200], 4)
     server.evict("100%")
     server.mzcache("restore", "--wait")
-    events = [json.loads(line) for line in server.mzcache("log").stdout.splitlines()]
+    events = server.events()
     kinds = [event["what"] for event in events]
     assert "evict" in kinds and "restore" in kinds
     evict = [event for event in events if event["what"] == "evict" and event["bytes"] > 0][-1]  # earlier tests evict too
