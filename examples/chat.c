@@ -3,10 +3,15 @@
  *     chat MODEL.gguf [TOKENS]        at most TOKENS an answer (256)
  *
  * Each line is a question, but for these, which stand for what a window manager would tell a program with a
- * window: /hide     the window is hidden: evict everything /show     it has the focus again: begin restoring,
- * before the user has finished typing /status   what is in memory /quit The conversation survives /hide: the
- * next answer continues it. Loads mzCache from GGML_BACKEND_PATH (mzcache run sets it), and works without it,
- * too. */
+ * window:
+ *
+ *     /hide      it is hidden: evict everything
+ *     /show      it has the focus again: begin restoring, before the user has finished typing
+ *     /status    what is in memory
+ *     /quit
+ *
+ * The conversation survives /hide: the next answer continues it. Loads mzCache from GGML_BACKEND_PATH
+ * (mzcache run sets it), and works without it, too. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +29,7 @@ struct chat {
     bool begun;
 };
 
-/* ------------------------------------------------------------------------------------------------- the model
- */
+/* ------------------------------------------------------------------------------------------- the model */
 
 static bool chat_open(struct chat *chat, const char *path)
 {
@@ -56,8 +60,7 @@ static void chat_close(struct chat *chat)
         llama_model_free(chat->model);
 }
 
-/* ------------------------------------------------------------------------------------------------- answering
- */
+/* ------------------------------------------------------------------------------------------- answering */
 
 /* The question in the form that the model was trained on. Freed by the caller. */
 static char *wrap(const struct chat *chat, const char *question)
@@ -155,6 +158,7 @@ static int talk(struct chat *chat)
     char line[LINE_BYTES];
     int rc = 0;
 
+    (void)printf("[/hide, /show, /status, /quit; every other line is a question]\n");
     while (rc >= 0) {
         (void)printf("> ");
         (void)fflush(stdout);

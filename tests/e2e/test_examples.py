@@ -28,6 +28,8 @@ GUIDE = (DOCS / "guide.md").read_text()
 ELSEWHERE = {
     "./demo": "a stage of ./check",
     "./check": "what runs this",
+    "mkdir -p DIR/include": "scripts/llama.sh",
+    "(cd /path/to/llama.cpp": "the same",
     "cmake -S . -B build": "scripts/release.sh, and test_another_project_finds_it",
     "cmake --build build": "the same",
     "systemctl --user enable": "test_the_unit_starts_a_server",
@@ -105,7 +107,7 @@ class Reader:
         if not shlex.split(line, comments=True) or any(line.startswith(start) for start in ELSEWHERE):
             return
         line = self.fill_in(line)
-        if re.search(r"(run .*|MZ0 )llama-server", line):
+        if re.search(r"(run .*|MZ0 )llama-server", line) and "--dry-run" not in line:
             self.serve(line)
         elif "--follow" in line:
             self.follower = subprocess.Popen(["stdbuf", "-oL", "sh", "-c", line], cwd=self.folder, env=self.env, text=True,
