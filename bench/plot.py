@@ -66,6 +66,11 @@ def draw_panels(name, panels, draw, title, **labels):
     save(plots, name)
 
 
+def figure(value):
+    """Three digits that count, and never an exponent."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def draw_bars(name, labels, series, xlabel, line=None):
     """Groups of horizontal bars, a group for each label, so that any number of them can be read."""
     if not labels:
@@ -74,14 +79,15 @@ def draw_bars(name, labels, series, xlabel, line=None):
     height = 0.8 / len(series)
     for i, (title, values) in enumerate(series.items()):
         at = [row + (i - (len(series) - 1) / 2) * height for row in range(len(labels))]
-        ax.bar_label(ax.barh(at, values, height, label=title), fmt="%.3g", padding=2, fontsize="x-small")
+        ax.bar_label(ax.barh(at, values, height, label=title), fmt=figure, padding=2, fontsize="x-small")
     if line is not None:
         ax.axvline(line, color="k", lw=0.8, ls="--")
     ax.set_yticks(range(len(labels)), labels, fontsize="small")
     ax.set_xlabel(xlabel)
     ax.margins(x=0.12)
     ax.invert_yaxis()
-    ax.legend(fontsize="small")
+    if len(series) > 1:      # above the bars, which may reach into every corner
+        ax.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=len(series), frameon=False)
     save(plots, name)
 
 
@@ -178,15 +184,18 @@ def draw_attention(points):
 
 
 def draw_longctx(points):
+    """Stock llama.cpp beside the plugin, with nothing evicted."""
     def drawing(what):
         def draw(ax, panel):
             curve(ax, panel, "ctx", f"stock_{what}", marker="o", ms=3, label="stock")
             curve(ax, panel, "ctx", f"mz_{what}", marker="o", ms=3, label="plugin")
+            lengths = sorted({p["ctx"] for p in panel})
+            ax.set_xticks(lengths, [f"{length / 1024:g}k" for length in lengths])
         return draw
     panels = groups(points, "shape", "type")
-    draw_panels("longctx-ttft", panels, drawing("ttft_ms"), "{} {}".format, xlabel="tokens", ylabel="time to first token, ms",
+    draw_panels("longctx-ttft", panels, drawing("ttft_ms"), "{} {}".format, xlabel="tokens of context", ylabel="time to first token, ms",
                 xlim=(0, None), ylim=(0, None))
-    draw_panels("longctx-tps", panels, drawing("tps"), "{} {}".format, xlabel="tokens", ylabel="tokens per second", xlim=(0, None),
+    draw_panels("longctx-tps", panels, drawing("tps"), "{} {}".format, xlabel="tokens of context", ylabel="tokens per second", xlim=(0, None),
                 ylim=(0, None))
 
 
