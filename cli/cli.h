@@ -97,6 +97,10 @@ int cli_usage(const struct cli_input *input, const char *format, ...) __attribut
  */
 bool cli_amount(const struct cli_input *input, const char *what, const char *text, struct mz_amount *ret);
 
+/* Whether the option takes this value: "TIME[:PERCENT]|off". False, and said why, when it does not. */
+struct mz_setting;
+bool cli_setting(const struct cli_input *input, const struct mz_setting *setting, const char *value);
+
 /* A positive whole number. False, and said why, when it is none. */
 bool cli_count(const struct cli_input *input, const char *what, const char *text, uint64_t *ret);
 
@@ -158,6 +162,15 @@ const char *cli_idle(const json_t *brief, char *buf);
 
 /* The same as part of a sentence: "idle 4 s", "computing", "never used". */
 const char *cli_activity(const json_t *brief, char *buf);
+
+#define CLI_EVENT 256
+
+/* One event: what, how much, how long it took, why. buf holds CLI_EVENT bytes and is returned. */
+const char *cli_event(const json_t *event, char *buf);
+
+/* Seconds since 1970 as strftime() has them, or "" where that is no time of this world. buf holds CLI_TEXT.
+ */
+const char *cli_clock(double time_s, const char *format, char *buf);
 
 /* Name of the model's file, or "-" where it is not known. */
 const char *cli_model(const json_t *brief);

@@ -1,52 +1,74 @@
 /* mzcache log: what happened. */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli.h"
 
-static void print_event(const struct cli_target *t, const json_t *event)
+static void print_event(const struct cli_target *t, const json_t *event, bool json)
 {
-    double time_s = cli_real(event, "time_s");
-    time_t when = time_s > 0 && time_s < 1e12 ? (time_t)time_s : 0;
-    char size[CLI_TEXT], clock[32] = "";
-    struct tm tm;
+    char clock[CLI_TEXT], text[CLI_EVENT];
 
-    if (localtime_r(&when, &tm))
-        (void)strftime(clock, sizeof(clock), "%F %T", &tm);
-    (void)printf("%s %s (%ld) %-8s %9s %7.0f ms  %s\n", clock, t->program, (long)t->pid,
-                 cli_text(event, "what"), cli_size(cli_number(event, "bytes"), size), cli_real(event, "ms"),
-                 cli_text(event, "why"));
+    if (json)
+        cli_print_json(t, event);
+    else
+        (void)printf("%s %s (%ld) %s\n", cli_clock(cli_real(event, "time_s"), "%F %T", clock), t->program,
+                     (long)t->pid, cli_event(event, text));
 }
 
-/* Prints the events above *since, and moves it. */
-static int print_new(const struct cli_target *t, bool json, uint64_t *since)
+/* Adds the events above *since to the list, and moves it. */
+static int get_new(const struct cli_target *t, uint64_t *since, json_t *list)
 {
     for (;;) {
         int rc = CLI_OK;
-        size_t i;
-        json_t *event, *request = json_pack("{s:s, s:I}", "cmd", "events", "since", (json_int_t)*since);
-        json_t *reply = cli_ask(t, request, CLI_ASK_MS, &rc);
+        json_t *reply = cli_ask(t, json_pack("{s:s, s:I}", "cmd", "events", "since", (json_int_t)*since),
+                                CLI_ASK_MS, &rc);
         if (!reply)
             return rc;
         json_t *events = json_object_get(reply, "events");
-        json_array_foreach(events, i, event)
-        {
-            if (json)
-                cli_print_json(t, event);
-            else
-                print_event(t, event);
-        }
         size_t n = json_array_size(events);
+        (void)json_array_extend(list, events);
         *since = cli_number(reply, "last");
         json_decref(reply);
         if (n == 0)
             return CLI_OK;
     }
+}
+
+/* The place of the target whose next event is the oldest; n when there are no more. */
+static size_t oldest(json_t *const *lists, const size_t *at, size_t n)
+{
+    size_t found = n;
+    double first = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const json_t *event = json_array_get(lists[i], at[i]);
+        if (event && (found == n || cli_real(event, "time_s") < first)) {
+            found = i;
+            first = cli_real(event, "time_s");
+        }
+    }
+    return found;
+}
+
+/* Prints what is new of each in the order in which it happened; since[i] is moved. */
+static int print_new(const struct cli_target *targets, size_t n, bool json, uint64_t *since)
+{
+    json_t **lists = calloc(n, sizeof(*lists));
+    size_t *at = calloc(n, sizeof(*at));
+    int rc = lists && at ? CLI_OK : CLI_FAILED;
+
+    for (size_t i = 0; rc == CLI_OK && i < n; i++)
+        rc = get_new(&targets[i], &since[i], lists[i] = json_array());
+    for (size_t i; rc == CLI_OK && (i = oldest(lists, at, n)) < n;)
+        print_event(&targets[i], json_array_get(lists[i], at[i]++), json);
+    for (size_t i = 0; lists && i < n; i++)
+        json_decref(lists[i]);
+    free(lists);
+    free(at);
+    return rc;
 }
 
 /* Connections that lie idle may be closed by the other end, so each look has its own. */
@@ -63,7 +85,7 @@ static int follow(pid_t pid, bool json, uint64_t since)
             cli_error("process %ld does not answer: %s", (long)pid, strerror(-rc));
             return CLI_FAILED;
         }
-        rc = print_new(&target, json, &since);
+        rc = print_new(&target, 1, json, &since);
         cli_target_close(&target);
         if (rc == CLI_NO_PROCESS)
             return CLI_OK;
@@ -74,25 +96,20 @@ static int follow(pid_t pid, bool json, uint64_t since)
 
 static int run(const struct cli_input *input)
 {
+    bool json = cli_value(input, "json"), follows = cli_value(input, "follow");
     struct cli_target *targets;
     size_t n;
-    int rc =
-        cli_value(input, "follow") ? cli_targets_one(input, &targets, &n) : cli_targets(input, &targets, &n);
-    bool json = cli_value(input, "json");
-    uint64_t since = 0;
+    int rc = follows ? cli_targets_one(input, &targets, &n) : cli_targets(input, &targets, &n);
 
-    for (size_t i = 0; rc == CLI_OK && i < n; i++) {
-        since = 0;
-        rc = print_new(&targets[i], json, &since);
-    }
-    if (rc == CLI_OK && cli_value(input, "follow")) {
-        pid_t pid = targets[0].pid;
-        cli_targets_free(targets, n);
-        return follow(pid, json, since);
-    }
-    if (rc == CLI_OK)
-        cli_targets_free(targets, n);
-    return rc;
+    if (rc != CLI_OK)
+        return rc;
+    pid_t pid = targets[0].pid;
+    uint64_t *since = calloc(n, sizeof(*since)), last = 0;
+    rc = since ? print_new(targets, n, json, since) : CLI_FAILED;
+    last = since ? since[0] : 0;
+    free(since);
+    cli_targets_free(targets, n);
+    return rc == CLI_OK && follows ? follow(pid, json, last) : rc;
 }
 
 static const struct cli_option options[] = {

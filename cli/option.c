@@ -54,6 +54,8 @@ static int run(const struct cli_input *input)
 
     if (input->n_operands > 0 && !mz_setting_find(input->operands[0], &setting))
         return cli_usage(input, "there is no option \"%s\"", input->operands[0]);
+    if (input->n_operands == 2 && !cli_setting(input, &setting, input->operands[1]))
+        return CLI_USAGE;
     int rc = cli_targets_one(input, &targets, &n);
     return rc == CLI_OK ? cli_each(input, targets, n, option_one) : rc;
 }

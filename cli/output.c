@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli.h"
 #include "control/size.h"
@@ -74,6 +75,31 @@ const char *cli_activity(const json_t *brief, char *buf)
 
     (void)cli_idle(brief, idle);
     (void)snprintf(buf, CLI_TEXT, "%s%.20s", *idle >= '0' && *idle <= '9' ? "idle " : "", idle);
+    return buf;
+}
+
+const char *cli_event(const json_t *event, char *buf)
+{
+    char size[CLI_TEXT];
+    const char *what = cli_text(event, "what");
+    uint64_t bytes = cli_number(event, "bytes");
+    bool lifted = bytes == 0 && strcmp(what, "limit") == 0;
+
+    (void)snprintf(buf, CLI_EVENT, "%-8s %9s %7.0f ms  %s", what, lifted ? "-" : cli_size(bytes, size),
+                   cli_real(event, "ms"), cli_text(event, "why"));
+    return buf;
+}
+
+const char *cli_clock(double time_s, const char *format, char *buf)
+{
+    time_t when = time_s > 0 && time_s < 1e12 ? (time_t)time_s : 0;
+    struct tm tm;
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    if (!localtime_r(&when, &tm) || strftime(buf, CLI_TEXT, format, &tm) == 0)
+        *buf = '\0';
+#pragma GCC diagnostic pop
     return buf;
 }
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,18 +129,43 @@ static int write_packed(const struct packing *p, struct gguf *gguf)
     return rc;
 }
 
+/* A new file in the folder of `to`: without a name, so that nothing of it stays behind a killed command, or,
+ * where the file system cannot do that, with the hidden one. */
+static int open_new(const char *to, const char *hidden, bool *ret_nameless)
+{
+    char path[PATH_MAX];
+
+    (void)snprintf(path, sizeof(path), "%s", to);
+    int fd = open(dirname(path), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644);
+    *ret_nameless = fd >= 0;
+    if (fd < 0)
+        fd = open(hidden, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    return fd < 0 ? -errno : fd;
+}
+
+static int name_it(int fd, const char *name)
+{
+    char path[32];
+
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return linkat(AT_FDCWD, path, AT_FDCWD, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+}
+
 /* The file appears under its name only when it is whole. */
 static int write_file(const char *to, bool force, struct packing *p, struct gguf *gguf)
 {
     char hidden[PATH_MAX];
+    bool nameless;
     int length = snprintf(hidden, sizeof(hidden), "%s.part-%ld", to, (long)getpid());
 
     if (length < 0 || (size_t)length >= sizeof(hidden))
         return -ENAMETOOLONG;
-    p->out = open(hidden, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    p->out = open_new(to, hidden, &nameless);
     if (p->out < 0)
-        return -errno;
+        return p->out;
     int rc = write_packed(p, gguf);
+    if (rc == 0 && nameless)
+        rc = name_it(p->out, hidden);
     if (close(p->out) < 0 && rc == 0)
         rc = -errno;
     if (rc == 0 && force && rename(hidden, to) < 0)

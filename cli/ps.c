@@ -20,7 +20,7 @@ static void print_row(const struct cli_target *t)
 static int run(const struct cli_input *input)
 {
     struct cli_target *targets;
-    size_t n;
+    size_t n, shown = 0;
     bool json = cli_value(input, "json"), all = cli_value(input, "all");
     int rc = cli_targets_all(&targets, &n);
 
@@ -32,12 +32,16 @@ static int run(const struct cli_input *input)
     for (size_t i = 0; i < n; i++) {
         if (!all && cli_number(targets[i].brief, "total_bytes") == 0)
             continue;
+        shown++;
         if (json)
             cli_print_json(&targets[i], targets[i].brief);
         else
             print_row(&targets[i]);
     }
     cli_targets_free(targets, n);
+    if (shown == 0 && !json)
+        cli_error(n ? "no process has a model yet (--all shows those without)"
+                    : "no process found; start one with: mzcache run -- llama-server ...");
     return CLI_OK;
 }
 

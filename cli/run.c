@@ -8,41 +8,7 @@
 
 #include "cli.h"
 #include "control/settings.h"
-#include "pressure/policy.h"
 #include "run_env.h"
-
-/* Whether the value is what one word of "SIZE|PERCENT|off" stands for. */
-static bool fits(const char *word, size_t length, const char *value)
-{
-    struct mz_amount amount;
-    uint64_t ms;
-    uint32_t permyriad;
-    bool is_amount = mz_amount_parse(value, &amount) == 0;
-
-    if (strncmp(word, "SIZE", length) == 0)
-        return is_amount && !amount.is_share;
-    if (strncmp(word, "PERCENT", length) == 0)
-        return is_amount && amount.is_share;
-    if (strncmp(word, "TIME", 4) == 0) /* TIME[:PERCENT], or TIME alone, which may be 0 */
-        return mz_policy_parse_idle(value, &ms, &permyriad) == 0 ||
-               (length == 4 && (strcmp(value, "0") == 0 || strcmp(value, "0s") == 0));
-    if (strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZ0",
-               *word)) /* a folder, a number in a range: the library reads it */
-        return *value != '\0';
-    return strlen(value) == length && strncmp(word, value, length) == 0;
-}
-
-/* A value that the library would refuse is refused here, where somebody reads it. */
-static bool check_setting(const struct mz_setting *setting, const char *value)
-{
-    for (const char *word = setting->values; *word;) {
-        size_t length = strcspn(word, "|");
-        if (fits(word, length, value))
-            return true;
-        word += length + (word[length] == '|');
-    }
-    return false;
-}
 
 enum show { QUIET, EXPLAIN, PLAIN };
 
@@ -61,8 +27,8 @@ static int check_options(const struct cli_input *input)
 
     for (uint32_t i = 0; mz_setting_row(i, &setting); i++) {
         const char *value = cli_value(input, setting.name);
-        if (value && !check_setting(&setting, value))
-            return cli_usage(input, "--%s: \"%s\" is not %s", setting.name, value, setting.values);
+        if (value && !cli_setting(input, &setting, value))
+            return CLI_USAGE;
     }
     return CLI_OK;
 }

@@ -64,6 +64,14 @@ static void show_target(const struct cli_target *t, struct page *page, int rows)
     json_decref(events);
 }
 
+/* In the same order at each look, whoever is used meanwhile. */
+static int by_pid(const void *a, const void *b)
+{
+    pid_t x = ((const struct cli_target *)a)->pid, y = ((const struct cli_target *)b)->pid;
+
+    return (x > y) - (x < y);
+}
+
 /* One look. Connections are made anew each time: one that lies idle may be closed by the other end. */
 static int show(const struct cli_input *input, struct page *page)
 {
@@ -75,6 +83,7 @@ static int show(const struct cli_input *input, struct page *page)
     rc = cli_targets(input, &targets, &n);
     if (rc != CLI_OK)
         return rc;
+    qsort(targets, n, sizeof(*targets), by_pid);
     for (size_t i = 0; i < n; i++) {
         if (i)
             put_line(page, "");
@@ -131,10 +140,8 @@ static int on_screen(const struct cli_input *input, uint64_t interval_s, uint64_
     struct page page = {.screen = true};
     int rc = CLI_OK;
 
-    if (!initscr()) {
-        cli_error("the terminal cannot be used; give --plain");
-        return CLI_FAILED;
-    }
+    if (!newterm(NULL, stdout, stdin)) /* a terminal that curses does not know */
+        return plain(input, interval_s, count);
     (void)cbreak();
     (void)noecho();
     (void)curs_set(0);

@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "cli.h"
 
@@ -80,7 +79,7 @@ static void head(const struct out *out, const json_t *s)
     uint64_t limit = cli_number(s, "limit_bytes");
 
     say(out, "%s (%" PRIu64 ")  %s%s  %s", cli_text(s, "program"), cli_number(s, "pid"), cli_activity(s, a),
-        cli_true(s, "restoring") ? ", restoring" : "", cli_model(s));
+        cli_true(s, "restoring") ? ", restoring" : "", cli_text(s, "model"));
     say(out, "  %s of %s in memory (%.1f %%), held %s", cli_size(cli_number(s, "remaining_bytes"), a),
         cli_size(cli_number(s, "total_bytes"), b), cli_real(s, "remaining_percent"),
         cli_size(cli_number(s, "ledger_bytes"), c));
@@ -172,17 +171,11 @@ static void last_events(const struct out *out, const json_t *events)
 {
     const json_t *list = json_object_get(events, "events");
     size_t n = json_array_size(list);
-    char size[CLI_TEXT], clock[32];
+    char text[CLI_EVENT], clock[CLI_TEXT];
 
     for (size_t i = n > EVENTS ? n - EVENTS : 0; i < n; i++) {
         const json_t *e = json_array_get(list, i);
-        double time_s = cli_real(e, "time_s");
-        time_t when = time_s > 0 && time_s < 1e12 ? (time_t)time_s : 0;
-        struct tm tm;
-        if (!localtime_r(&when, &tm) || strftime(clock, sizeof(clock), "%H:%M:%S", &tm) == 0)
-            clock[0] = '\0';
-        say(out, "  %s %-8s %10s %8.0f ms  %s", clock, cli_text(e, "what"),
-            cli_size(cli_number(e, "bytes"), size), cli_real(e, "ms"), cli_text(e, "why"));
+        say(out, "  %s %s", cli_clock(cli_real(e, "time_s"), "%H:%M:%S", clock), cli_event(e, text));
     }
 }
 

@@ -92,10 +92,10 @@ enum {
 /* Version of the library, "0.1.0". Static. Works in every process and never fails. */
 MZ_API const char *mz_version(void);
 
-/* Frees at least `bytes` and less than `bytes` plus one unit or 2 MiB, last used first. Frees what there is
- * when asked for more: that is success, `ret->freed_bytes` and `ret->floor_bytes` say so. bytes 0 frees
- * nothing. `ret` may be NULL. Waits. -ENOSPC, -EIO: nothing could be freed, because the swap file cannot be
- * written. */
+/* Frees at least `bytes` and less than `bytes` plus one unit or 2 MiB; what a pass over the model needs last
+ * goes first. Frees what there is when asked for more: that is success, `ret->freed_bytes` and
+ * `ret->floor_bytes` say so. bytes 0 frees nothing. `ret` may be NULL. Waits. -ENOSPC, -EIO: nothing could be
+ * freed, because the swap file cannot be written. */
 MZ_API int mz_evict(uint64_t bytes, struct mz_report *ret);
 
 /* Evicts until at most this share of total remains (0..10000, in 1/10000). Nothing to do is success.

@@ -2,6 +2,9 @@
  * header can be broken. */
 #include "cli_test.h"
 
+#include <dirent.h>
+#include <signal.h>
+
 #include "gguf.h"
 
 /* ---------------------------------------------------------------------------------------- a small file */
@@ -219,6 +222,29 @@ static void keeps_what_is_there(void **state)
     assert_int_equal(st.st_size, 5);
 }
 
+/* Killed while it writes: the file may not grow beyond a KiB. */
+static void the_killed_leave_nothing(void **state)
+{
+    const char *argv[] = {"sh",       "-c",    "ulimit -f 2; exec \"$0\" pack --force \"$1\" \"$2\"",
+                          MZ_COMMAND, in_path, out_path,
+                          NULL};
+    char name[sizeof(folder) + sizeof(((struct dirent *)0)->d_name) + 1];
+
+    (void)state;
+    make_image(&image, 0);
+    write_image(in_path, &image, image.n);
+    write_image(out_path, &image, 5);
+    run_program(&last, "sh", (char *const *)(uintptr_t)argv);
+    expect_exit(128 + SIGXFSZ);
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        (void)snprintf(name, sizeof(name), "%s/%s", folder, entry->d_name);
+        if (entry->d_name[0] != '.' && strcmp(name, in_path) != 0)
+            assert_string_equal(name, out_path);
+    }
+    (void)closedir(dir);
+}
+
 /* ----------------------------------------------------------------------------------------- broken ones */
 
 static int parse(const struct image *f, size_t n, uint64_t file_bytes)
@@ -294,6 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(round_trip, setup, teardown),
         cmocka_unit_test_setup_teardown(keeps_what_is_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_killed_leave_nothing, setup, teardown),
         cmocka_unit_test(every_length),
         cmocka_unit_test(every_byte),
         cmocka_unit_test(random_headers),

@@ -143,6 +143,7 @@ static void without_a_process(void **state)
     (void)state;
     mzcache("ps");
     expect_exit(0);
+    assert_non_null(strstr(last.err, "mzcache run"));
     mzcache("ps", "--json");
     expect_exit(0);
     assert_string_equal(last.out, "");

@@ -144,7 +144,8 @@ static void option(void **state)
     expect_exit(0);
     assert_string_equal(last.out, "3s\n");
     mzcache("option", "hold", "never");
-    expect_exit(1);
+    expect_exit(2);
+    assert_string_equal(last.err, "mzcache: hold: \"never\" is not TIME (see mzcache option --help)\n");
     mzcache("option", "workers", "4");
     expect_exit(1);
     assert_non_null(strstr(last.err, "start"));
@@ -216,6 +217,19 @@ static void all_of_several(void **state)
     expect_exit(0);
     assert_int_equal(lines_of(&fake), 1);
     assert_int_equal(lines_of(&other), 1);
+    mzcache("evict", "1M", "--pid", fake.pid_text);
+    mzcache("evict", "1M", "--pid", other.pid_text);
+    mzcache("evict", "1M", "--pid", fake.pid_text);
+    mzcache("log", "--json"); /* of both, the oldest first */
+    expect_exit(0);
+    double before = 0;
+    for (char *line = strtok(last.out, "\n"); line; line = strtok(NULL, "\n")) {
+        json_t *event = json_loads(line, 0, NULL);
+        double time_s = json_number_value(json_object_get(event, "time_s"));
+        assert_true(time_s > 0 && time_s >= before);
+        before = time_s;
+        json_decref(event);
+    }
     mzcache("top", "--count", "1");
     expect_exit(0);
     assert_non_null(strstr(last.out, fake.pid_text));

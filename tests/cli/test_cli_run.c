@@ -122,7 +122,7 @@ static void hands_options_over(void **state)
     mzcache("run", "--idle", "5x", "env");
     expect_exit(2);
     assert_string_equal(last.err,
-                        "mzcache: --idle: \"5x\" is not TIME[:PERCENT]|off (see mzcache run --help)\n");
+                        "mzcache: idle: \"5x\" is not TIME[:PERCENT]|off (see mzcache run --help)\n");
     mzcache("run", "--headroom", "10%", "env");
     expect_exit(2);
     mzcache("run", "--floor=much", "env");

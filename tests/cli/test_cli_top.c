@@ -196,6 +196,25 @@ static void on_a_terminal(void **state)
     fake_end(&fake);
 }
 
+static void on_an_unknown_terminal(void **state)
+{
+    struct fake fake;
+
+    (void)state;
+    TMUX("-V");
+    if (last.exit == 99) {
+        print_message("skipped: tmux is not installed\n");
+        skip();
+    }
+    fake_start(&fake, "model");
+    TMUX("new-session", "-d", "-s", "top", "-x", "100", "-y", "40",
+         "TERM=nonsense " MZ_COMMAND " top; sleep 99");
+    expect_exit(0);
+    eventually(screen_has(fake.pid_text)); /* plain lines */
+    TMUX("kill-session", "-t", "top");
+    fake_end(&fake);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +223,7 @@ int main(void)
         cmocka_unit_test(layers_fit_the_rows),
         cmocka_unit_test(on_a_narrow_screen),
         cmocka_unit_test_setup_teardown(on_a_terminal, setup, teardown),
+        cmocka_unit_test_setup_teardown(on_an_unknown_terminal, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
