@@ -98,8 +98,9 @@ const struct cli_command cli_profile = {
     .name = "profile",
     .operands = "",
     .summary = "Measure how fast this machine reads and decodes, and keep it for all models",
-    .help = "Needed once per machine, and not even then: without a profile, mzCache measures for a second by "
-            "itself.\n",
+    .help = "Once per machine, while it does nothing else. Without it, mzCache measures for a second by "
+            "itself, at "
+            "the first eviction, and keeps that.\n",
     .options = options,
     .run = run,
 };
