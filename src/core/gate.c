@@ -189,7 +189,7 @@ static void say_lost(const struct mz_pin *pins, uint32_t n)
 
     for (uint32_t i = 0; i < n; i++)
         if (pins[i].unit->state == MZ_LOST)
-            mz_log(MZ_LOG_ERROR, "computing needs %s, which was lost; see the message about it above",
+            mz_log(MZ_LOG_ERROR, "computing needs %s, which was lost; mzcache log says what else was",
                    mz_unit_name(pins[i].unit, name, sizeof(name)));
 }
 

@@ -35,6 +35,7 @@ int mz_core_restore(struct mz_core *core, bool wait)
     uint64_t read = core->read_bytes, decoded = core->decoded_bytes;
     bool alone = core->graphs == 0;
     (void)lost_units(core, true);
+    core->lost_said = 0;
     bool any = core->n_evicted > 0;
     if (any) {
         core->ahead = true;

@@ -153,17 +153,33 @@ static int unit_again(struct mz_core *core, struct mz_job *job, struct mz_unit *
     return err ? err : unit_place(unit, job->bounce.memory);
 }
 
+#define LOST_SAID 4u /* lost units that the log names */
+
 static const char *cure(const struct mz_unit *unit, int err)
 {
     if (err == -ENOMEM)
         return "free memory and try again: mzcache restore";
     if (unit->copies & MZ_COPY_FILE)
-        return "put the model file back as it was and restart the program";
+        return "copy the file as it was over it and run mzcache restore, or restart the program";
     return "check the disk of the swap folder; the conversation has to be started anew";
 }
 
-/* restoring -> lost, said once with name, place and what to do; the memory goes, it holds nothing. Takes the
- * lock. */
+/* With name, place and what to do. A file that is overwritten loses hundreds of units, each for the same reason:
+ * after the first few the event log has them. */
+static void say_lost(const struct mz_unit *unit, const char *name, int err, uint32_t said)
+{
+    if (said < LOST_SAID)
+        mz_log(MZ_LOG_ERROR, "cannot bring back %s from %s (%s); computing with it fails; %s", name,
+               mz_unit_where(unit),
+               err == -ESTALE    ? "the file was changed"
+               : err == -EBADMSG ? "its checksum does not match"
+                                 : mz_log_errno(err),
+               cure(unit, err));
+    else if (said == LOST_SAID)
+        mz_log(MZ_LOG_ERROR, "cannot bring back more than that; mzcache log names it");
+}
+
+/* restoring -> lost; the memory goes, it holds nothing. Takes the lock. */
 static void unit_lost(struct mz_unit *unit, int err)
 {
     struct mz_core *core = unit->tensor->region->core;
@@ -173,12 +189,10 @@ static void unit_lost(struct mz_unit *unit, int err)
     if ((unit->copies & MZ_COPY_FILE) && mz_file_check(&unit->tensor->source->file) == -ESTALE)
         err = -ESTALE;
     mz_unit_name(unit, name, sizeof(name));
-    mz_log(MZ_LOG_ERROR, "cannot bring back %s from %s (%s); computing with it fails; %s", name,
-           mz_unit_where(unit),
-           err == -ESTALE    ? "the file was changed"
-           : err == -EBADMSG ? "its checksum does not match"
-                             : mz_log_errno(err),
-           cure(unit, err));
+    pthread_mutex_lock(&core->lock);
+    uint32_t said = core->lost_said++;
+    pthread_mutex_unlock(&core->lock);
+    say_lost(unit, name, err, said);
     (void)mz_unit_give_back(unit, &freed);
     pthread_mutex_lock(&core->lock);
     mz_event_add(core, "lost", name, mz_unit_bytes(unit), 0);

@@ -156,6 +156,7 @@ struct mz_core {
     uint32_t cursor;           /* nothing before this rank is evicted */
     uint32_t n_early;          /* units with that flag */
     uint32_t n_evicted, n_moving; /* units in those states (moving: evicting, restoring, cleaning) */
+    uint32_t lost_said;        /* lost units that the log named since the last restore that was asked for */
     uint32_t n_workers;
     pthread_t workers[8];
     bool stop;
