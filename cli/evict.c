@@ -6,8 +6,6 @@
 
 #include "cli.h"
 
-#define ROUNDED (UINT64_C(2) << 20) /* what is freed is counted in huge pages */
-
 static void print_report(const struct cli_input *input, const struct cli_target *t, const json_t *report)
 {
     char freed[CLI_TEXT], remaining[CLI_TEXT], total[CLI_TEXT];
@@ -25,8 +23,7 @@ static void print_report(const struct cli_input *input, const struct cli_target 
         (void)printf("  the rest stays, since the swap file cannot be written: %s\n"
                      "  (--swap-folder of mzcache run names another folder)\n",
                      cli_text(report, "write_error"));
-    else if (freed_bytes >
-             cli_number(report, "total_bytes") - cli_number(report, "remaining_bytes") + ROUNDED)
+    else if (cli_true(t->brief, "computing"))
         (void)printf("  (it computes, and brings back what it needs)\n");
     else if (freed_bytes < asked)
         (void)printf("  that is all that can be freed now\n");
