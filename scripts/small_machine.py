@@ -1,8 +1,9 @@
 """A small machine inside this one, for what happens when memory runs out, with nothing at risk but what was started in it.
 
 Memory is a memory cgroup with a limit. Programs believe it, since /proc is their own: /proc/meminfo is a file that is written
-anew every 20 ms from what the cgroup says, as lxcfs does for containers, so a killer that reads it acts as on a machine of that
-size. Process numbers are their own, too: a killer inside sees no process outside.
+anew every 10 ms from what the cgroup says, as lxcfs does for containers, so a killer that reads it acts as on a machine of that
+size. With cgroups of version 2, /proc/pressure/memory tells of the stalls inside only. Process numbers are their own, too: a killer
+inside sees no process outside.
 
     small_machine.enter()                 starts this program once more, inside; needs root
     with Machine(2 << 30) as machine:
@@ -26,14 +27,16 @@ import time
 
 INSIDE = "MZ_SMALL_MACHINE"
 MIB = 1 << 20
-TICK_S = 0.02
-TICKS_PER_RECORD = 5
+TICK_S = 0.01
+TICKS_PER_RECORD = 10
 SQUEEZED = 16 << 20
 
-# Files of the memory controller in both versions of cgroups, and what memory.stat calls page cache and anonymous memory.
+# Files of the memory controller in both versions of cgroups, what memory.stat calls page cache and anonymous memory, and the file in
+# which 0 keeps a group out of swap, which is everybody's.
+UNIFIED = "/sys/fs/cgroup"
 VERSIONS = {
-    "/sys/fs/cgroup/memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"), "total_rss"),
-    "/sys/fs/cgroup": ("memory.max", "memory.current", ("inactive_file", "active_file"), "anon"),
+    "/sys/fs/cgroup/memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"), "total_rss", "memory.swappiness"),
+    UNIFIED: ("memory.max", "memory.current", ("inactive_file", "active_file"), "anon", "memory.swap.max"),
 }
 
 
@@ -82,6 +85,20 @@ def enter():
     if os.environ.get(INSIDE) != "1":
         os.environ[INSIDE] = "1"
         os.execvp(UNSHARE[0], [*UNSHARE, sys.executable, *sys.argv])
+
+
+def inside(group, words):
+    """The command that starts these words in a cgroup."""
+    return ["sh", "-c", f'echo $$ >{group}/cgroup.procs && exec "$@"', "sh", *map(str, words)]
+
+
+def remove_group(group):
+    """Waits for the last process, which may still be leaving."""
+    for _ in range(500):
+        with contextlib.suppress(OSError):
+            group.rmdir()
+            return
+        time.sleep(TICK_S)
 
 
 class Zram:
@@ -149,8 +166,9 @@ class Machine:
         self.size, self.swap_size, self.watched = size, size // 2 if swap else 0, {}
         self.swap_kind, self.swap_folder, self.swap = swap, folder, None
         self.root = hierarchy()
-        self.limit_file, self.usage_file, self.cache_keys, self.anon_key = VERSIONS[self.root]
+        self.limit_file, self.usage_file, self.cache_keys, self.anon_key, self.no_swap_file = VERSIONS[self.root]
         self.folder = pathlib.Path(self.root, f"mz-small-{os.getpid()}-{time.monotonic_ns()}")
+        self.mounted = []
         self.trace = open(trace, "w") if trace else None
         self.lock = threading.Lock()         # the trace
         self.begin = time.monotonic()
@@ -162,11 +180,12 @@ class Machine:
         self.folder.mkdir()
         self.limit(self.size)
         try:
-            if self.swap_kind:
-                self.swap = Zram(self.swap_size) if self.swap_kind == "zram" else SwapFile(self.swap_size, self.swap_folder)
+            self.make_swap()
             self.meminfo = tempfile.NamedTemporaryFile("r+b", buffering=0, prefix="mz-meminfo-")
             self.write_meminfo()
-            subprocess.run(["mount", "--bind", self.meminfo.name, "/proc/meminfo"], check=True)
+            self.mount(self.meminfo.name, "/proc/meminfo")
+            if self.root == UNIFIED and (self.folder / "memory.pressure").exists():
+                self.mount(self.folder / "memory.pressure", "/proc/pressure/memory")
         except BaseException:
             self.remove()
             raise
@@ -177,36 +196,54 @@ class Machine:
     def __exit__(self, *_):
         self.done.set()
         self.thread.join()
-        subprocess.run(["umount", "/proc/meminfo"], check=True)
         self.meminfo.close()
         self.remove()
         if self.trace:
             self.trace.close()
 
+    def make_swap(self):
+        if self.swap_kind:
+            self.swap = Zram(self.swap_size) if self.swap_kind == "zram" else SwapFile(self.swap_size, self.swap_folder)
+        elif (self.folder / self.no_swap_file).exists():
+            (self.folder / self.no_swap_file).write_text("0")
+
+    def mount(self, file, place):
+        subprocess.run(["mount", "--bind", file, place], check=True)
+        self.mounted.append(place)
+
     def remove(self):
+        for place in self.mounted:
+            subprocess.run(["umount", place], check=True)
         if self.swap:
             self.swap.remove()
-        for _ in range(250):      # the last process may still be leaving
-            with contextlib.suppress(OSError):
-                self.folder.rmdir()
-                return
-            time.sleep(TICK_S)
+        remove_group(self.folder)
 
     def command(self, words):
         """The command that starts these words inside."""
-        return ["sh", "-c", f'echo $$ >{self.folder}/cgroup.procs && exec "$@"', "sh", *map(str, words)]
+        return inside(self.folder, words)
 
     # --- figures ---
 
     def limit(self, size):
-        with contextlib.suppress(OSError):       # refused while the rest cannot be taken back
+        """Version 1 refuses a limit while the rest cannot be taken back. Version 2 kills to get there, so it is not asked to."""
+        if self.root == UNIFIED:
+            size = max(size, int((self.folder / self.usage_file).read_text()))
+        with contextlib.suppress(OSError):
             (self.folder / self.limit_file).write_text(str(size))
+
+    def reclaim(self):
+        """Takes back what can be taken just now."""
+        if self.root != UNIFIED:
+            self.limit(SQUEEZED)
+            return
+        with contextlib.suppress(OSError):       # EAGAIN: there was not that much
+            (self.folder / "memory.reclaim").write_text(str(self.size))
 
     def squeeze(self):
         """Takes back what can be taken, as a hog would that wants everything."""
         self.squeezing = True
         for _ in range(3):       # what was touched a moment ago leaves at the second look
-            self.limit(SQUEEZED)
+            self.reclaim()
         self.limit(self.size)
         self.squeezing = False
 
