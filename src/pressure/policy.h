@@ -88,6 +88,7 @@ struct mz_policy_sample {
     uint32_t group_some_permyriad, group_full_permyriad;
 
     enum mz_level told;        /* reported about us or by our manager since the last sample */
+    enum mz_level group_told;  /* our cgroup was at its limit, if only with page cache */
     enum mz_level system_told; /* reported about the machine as a whole */
     enum mz_trim trim;         /* asked for since the last sample */
     bool triggers;             /* the kernel wakes us when somebody stalls: less polling is needed */

@@ -225,6 +225,15 @@ static bool group_is_ample(const struct view *v)
     return v->group_low != 0 && v->sample->group_headroom_bytes >= 2 * v->group_low;
 }
 
+/* A group counts that it is at its limit also when page cache has filled it, which makes room by itself. Who waits for
+ * that shows in its stalls. */
+static enum mz_level told_of_us(const struct view *v)
+{
+    const struct mz_policy_sample *s = v->sample;
+
+    return s->group_told > s->told && !group_is_ample(v) ? s->group_told : s->told;
+}
+
 /* Somebody may report once and never again (a line in a FIFO), while nothing may be evicted. Such a report is
  * kept until the hold is over, and judged then as if it came then: figures that show ample memory by that
  * time overrule it. One that is older than the calm window belongs to a pressure that is over. */
@@ -254,13 +263,14 @@ void mz_policy_judge(struct view *v)
 {
     const struct mz_policy_sample *s = v->sample;
     const struct mz_policy_state *st = v->state;
-    enum mz_level told = s->told, system_told = s->system_told, ours, system;
+    enum mz_level told, system_told = s->system_told, ours, system;
     uint64_t mark;
 
     v->system_low = system_low(v->options, s);
     v->group_low = group_low(s);
     mark = deadly(v->options, s, v->system_low);
     v->keep = (max_u64(mark, v->system_low / 2) + v->system_low) / 2;
+    told = told_of_us(v);
     hear(v, &told, &system_told);
     ours = stall_level(s->group_some_permyriad, s->group_full_permyriad, told);
     system = stall_level(s->system_some_permyriad, s->system_full_permyriad, system_told);

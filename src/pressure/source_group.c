@@ -83,8 +83,8 @@ static int events_open(struct mz_pressure_source *s)
 
 static void tell(struct mz_policy_sample *sample, enum mz_level level)
 {
-    if (sample->told < level)
-        sample->told = level;
+    if (sample->group_told < level)
+        sample->group_told = level;
 }
 
 static int count_events(struct mz_pressure_source *s, struct mz_policy_sample *sample)

@@ -11,6 +11,7 @@ import tempfile
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+import groups  # noqa: E402
 import server as house  # noqa: E402
 
 MODEL_OPTIONS = {
@@ -55,6 +56,16 @@ def disk_path():
     folder = tempfile.mkdtemp(prefix="test-", dir=house.CACHE)
     yield pathlib.Path(folder)
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def group():
+    """A memory cgroup of our own: .limit(bytes), .usage(), .taken(), .kills()."""
+    group = groups.make()
+    if not group:
+        pytest.skip("no memory cgroup can be made here")
+    yield group
+    group.remove()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import pytest
 import server as house
 import talk
 from conftest import model_path
+from groups import Hog, start_in
 
 MODEL = "smollm2-135m"
 HEAP = 6 * house.MIB      # the program's own heap moves by that much while it answers
@@ -146,97 +147,6 @@ def test_the_page_cache_of_loading_is_given_back(disk_path):
 
 
 # --- the machine ---
-
-@pytest.fixture
-def group():
-    """A memory cgroup of our own: .limit(bytes), .usage(), .taken(), .kills()."""
-    parents = [pathlib.Path("/sys/fs/cgroup/memory"), pathlib.Path("/sys/fs/cgroup")]
-    for parent in parents:
-        one = "memory.limit_in_bytes" if (parent / "memory.limit_in_bytes").exists() else "memory.max"
-        folder = parent / f"mzcache-test-{os.getpid()}"
-        try:
-            folder.mkdir()
-        except OSError:
-            continue
-        if (folder / one).exists():
-            break
-        folder.rmdir()
-    else:
-        pytest.skip("no memory cgroup can be made here")
-    group = Group(folder, one)
-    yield group
-    group.remove()
-
-
-class Group:
-    def __init__(self, folder, limit_file):
-        self.folder, self.limit_file = folder, limit_file
-        self.v1 = limit_file == "memory.limit_in_bytes"
-
-    def limit(self, amount):
-        (self.folder / self.limit_file).write_text(str(amount))
-
-    def usage(self):
-        """Without page cache, which the kernel takes back by itself."""
-        stat = dict(line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
-        return int(stat["total_rss" if self.v1 else "anon"])
-
-    def taken(self):
-        """What the kernel takes back last, if at all, as mzCache counts it: everything but page cache."""
-        taken = int((self.folder / ("memory.usage_in_bytes" if self.v1 else "memory.current")).read_text())
-        stat = dict(line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
-        return taken - sum(int(stat["total_" * self.v1 + key]) for key in ("inactive_file", "active_file"))
-
-    def kills(self):
-        file = self.folder / ("memory.oom_control" if self.v1 else "memory.events")
-        return int(dict(line.split() for line in file.read_text().splitlines()).get("oom_kill", 0))
-
-    def remove(self):
-        house.wait_for(lambda: not (self.folder / "cgroup.procs").read_text(), 60, "the group's processes end")
-        self.folder.rmdir()
-
-
-def start_in(group, server):
-    """Starts the server inside the group."""
-    script = server.runtime + "/enter"
-    pathlib.Path(script).write_text(f"#!/bin/sh\necho $$ > {group.folder}/cgroup.procs && exec \"$@\"\n")
-    os.chmod(script, 0o755)
-    server.command = [script, *server.command]
-    server.start()
-
-
-HOG = """
-import sys
-held = []
-for line in sys.stdin:                       # a number of MiB to hold from now on, in all
-    want = int(line)
-    while len(held) < want:
-        held.append(bytearray(b"x" * (1 << 20)))
-    del held[want:]
-    print(len(held), flush=True)
-"""
-
-
-class Hog:
-    def __init__(self, group):
-        import subprocess
-        import sys
-        script = f"echo $$ > {group.folder}/cgroup.procs && exec {sys.executable} -c '{HOG}'"
-        self.process = subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env=dict(os.environ, MALLOC_MMAP_THRESHOLD_="65536"))
-
-    def hold(self, mib):
-        self.process.stdin.write(f"{mib}\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline().strip() == str(mib), "the hog was killed"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.stdin.close()
-        self.process.wait(60)
-
 
 def test_freed_memory_leaves_the_cgroup(group, document):
     group.limit(1 << 30)

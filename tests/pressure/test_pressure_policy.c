@@ -15,7 +15,7 @@ struct row {
     uint64_t swap_free_mib;                       /* 0: 4 GiB */
     uint64_t group_limit_mib, group_headroom_mib; /* 0, 0: no limit */
     uint32_t system_some, group_some, group_full;
-    enum mz_level told, system_told;
+    enum mz_level told, group_told, system_told;
     enum mz_trim trim;
     uint32_t step_permyriad;
     bool computing, just_used;
@@ -93,6 +93,26 @@ static const struct row rows[] = {
      .most_mib = 410},
     {.what = "our manager says so",
      .told = MZ_LEVEL_MEDIUM,
+     .act = MZ_ACT_EVICT,
+     .level = MZ_LEVEL_MEDIUM,
+     .least_mib = 204,
+     .most_mib = 205},
+    {.what = "files have filled our cgroup, and leave when asked",
+     .group_limit_mib = 8192,
+     .group_headroom_mib = 3000,
+     .group_told = MZ_LEVEL_SEVERE,
+     .act = MZ_ACT_NONE,
+     .level = MZ_LEVEL_NONE},
+    {.what = "our cgroup was at its limit and has little room",
+     .group_limit_mib = 8192,
+     .group_headroom_mib = 1000,
+     .group_told = MZ_LEVEL_SEVERE,
+     .act = MZ_ACT_EVICT,
+     .level = MZ_LEVEL_SEVERE,
+     .least_mib = 409,
+     .most_mib = 410},
+    {.what = "our cgroup was at its limit, and its room is unknown",
+     .group_told = MZ_LEVEL_MEDIUM,
      .act = MZ_ACT_EVICT,
      .level = MZ_LEVEL_MEDIUM,
      .least_mib = 204,
@@ -216,6 +236,7 @@ static struct mz_policy_sample sample_of(const struct row *r)
     s.group_some_permyriad = r->group_some;
     s.group_full_permyriad = r->group_full;
     s.told = r->told;
+    s.group_told = r->group_told;
     s.system_told = r->system_told;
     s.trim = r->trim;
     s.facts.computing = r->computing;
@@ -844,6 +865,7 @@ static void random_sample(uint64_t *x, struct mz_policy_sample *s)
     s->system_some_permyriad = (uint32_t)random_size(x);
     s->group_full_permyriad = (uint32_t)random_size(x);
     s->told = (enum mz_level)(random_next(x) % 4);
+    s->group_told = (enum mz_level)(random_next(x) % 4);
     s->system_told = (enum mz_level)(random_next(x) % 4);
     s->trim = random_next(x) % 4 == 0 ? (enum mz_trim)(random_next(x) % 6) : MZ_TRIM_NONE;
     s->triggers = random_next(x) % 2;

@@ -205,27 +205,27 @@ static void test_group_events(void **unused)
     mz_pressure_source_open(&s, &mz_pressure_source_group_events);
     assert_true(s.live);
     assert_int_equal(s.ops->read(&s, &at), 0);
-    assert_int_equal(at.told, MZ_LEVEL_NONE);
+    assert_int_equal(at.group_told, MZ_LEVEL_NONE);
     tree_patch(&t, file, "low 0\nhigh 6\nmax 0\noom 0\noom_kill 0\n");
     assert_int_equal(s.ops->event(&s, POLLPRI | POLLERR, &at), 0); /* the kernel always sends both */
-    assert_int_equal(at.told, MZ_LEVEL_MEDIUM);
+    assert_int_equal(at.group_told, MZ_LEVEL_MEDIUM);
     tree_patch(&t, file, "low 0\nhigh 6\nmax 1\noom 0\noom_kill 0\n");
     assert_int_equal(s.ops->event(&s, POLLPRI | POLLERR, &at), 0);
-    assert_int_equal(at.told, MZ_LEVEL_SEVERE);
+    assert_int_equal(at.group_told, MZ_LEVEL_SEVERE);
     at = sample_at(2000);
     tree_patch(&t, file,
                "low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n"); /* moved to a fresh group: jumped back */
     assert_int_equal(s.ops->read(&s, &at), 0);
-    assert_int_equal(at.told, MZ_LEVEL_NONE);
+    assert_int_equal(at.group_told, MZ_LEVEL_NONE);
     tree_patch(&t, file, "high 1\nmax 0\n"); /* an older kernel's set of counters */
     assert_int_equal(s.ops->read(&s, &at), 0);
-    assert_int_equal(at.told, MZ_LEVEL_MEDIUM);
+    assert_int_equal(at.group_told, MZ_LEVEL_MEDIUM);
     at = sample_at(3000);
     tree_patch(&t, file, "high\nmax x\n");
     assert_int_equal(s.ops->read(&s, &at), -EBADMSG);
     tree_patch(&t, file, "");
     assert_int_equal(s.ops->read(&s, &at), -EBADMSG);
-    assert_int_equal(at.told, MZ_LEVEL_NONE);
+    assert_int_equal(at.group_told, MZ_LEVEL_NONE);
     mz_pressure_source_close(&s, -ENODEV);
     tree_end(&t);
 }
