@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,6 +19,7 @@
 #include "pressure/source.h"
 
 #define GROUP_LIMIT_BYTES (256 * MIB)
+#define GROUP_HIGH_BYTES  (32 * MIB)
 
 static void test_psi(void **unused)
 {
@@ -99,19 +101,20 @@ static int group_write(const char *file, const char *text)
     return mz_os_write_text(path, text);
 }
 
-/* Makes a group with a limit below our own; 0, or negative errno. */
-static int group_make(bool unified)
+/* Makes a group with that limit in that file; 0, or negative errno. In version 2 our own group has none below it, having
+ * processes. */
+static int group_make(bool unified, const char *file, uint64_t bytes)
 {
-    char parent[512], text[32];
-    int r = mz_machine_cgroup_folder(unified, parent, sizeof(parent));
+    char parent[512] = "/sys/fs/cgroup", text[32];
+    int r = unified ? 0 : mz_machine_cgroup_folder(false, parent, sizeof(parent));
 
     if (r < 0)
         return r;
     snprintf(group, sizeof(group), "%s/mz-pressure-test-%d", parent, (int)getpid());
     if (mkdir(group, 0755) != 0)
         return -errno;
-    snprintf(text, sizeof(text), "%llu", (unsigned long long)GROUP_LIMIT_BYTES);
-    r = group_write(unified ? "memory.max" : "memory.limit_in_bytes", text);
+    snprintf(text, sizeof(text), "%llu", (unsigned long long)bytes);
+    r = group_write(file, text);
     if (r < 0)
         (void)rmdir(group);
     return r;
@@ -125,6 +128,14 @@ static void read_limit(struct mz_pressure_source *s, struct mz_policy_sample *at
         _exit(4);
 }
 
+static int group_enter(void)
+{
+    char pid[32];
+
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
+    return group_write("cgroup.procs", pid);
+}
+
 /* In the group: takes memory until the policy says that it is short. */
 static int fill_the_group(void)
 {
@@ -133,11 +144,9 @@ static int fill_the_group(void)
     struct mz_policy_state state = {0};
     struct mz_policy_options options;
     struct mz_policy_action action = {.act = MZ_ACT_NONE};
-    char pid[32];
     char *memory = mmap(NULL, GROUP_LIMIT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    snprintf(pid, sizeof(pid), "%d", (int)getpid());
-    if (memory == MAP_FAILED || group_write("cgroup.procs", pid) < 0)
+    if (memory == MAP_FAILED || group_enter() < 0)
         return 2;
     mz_pressure_source_open(&limit, &mz_pressure_source_group_limit);
     mz_pressure_source_open(&events, &mz_pressure_source_group_events);
@@ -163,11 +172,11 @@ static int fill_the_group(void)
 
 static void test_real_cgroup(void **unused)
 {
-    int v1 = 0, v2 = group_make(true), r;
+    int v1 = 0, v2 = group_make(true, "memory.max", GROUP_LIMIT_BYTES), r;
 
     (void)unused;
     if (v2 < 0) {
-        v1 = group_make(false);
+        v1 = group_make(false, "memory.limit_in_bytes", GROUP_LIMIT_BYTES);
         if (v1 < 0) {
             print_message("no cgroup with a limit can be made here: v2 %s, ", mz_log_errno(v2));
             print_message("v1 %s\n", mz_log_errno(v1));
@@ -175,6 +184,84 @@ static void test_real_cgroup(void **unused)
         }
     }
     r = run_child(fill_the_group);
+    wait_until(rmdir(group) == 0 || errno == ENOENT);
+    assert_int_equal(r, 0);
+}
+
+/* Takes more than the group may have, so that it waits for most of it, as long as it lives. */
+static pid_t start_hog(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        char *memory =
+            mmap(NULL, 8 * GROUP_HIGH_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+        if (memory != MAP_FAILED)
+            memset(memory, 1, 8 * GROUP_HIGH_BYTES);
+        for (;;)
+            pause();
+    }
+    return pid;
+}
+
+/* Waits for a report; false when none comes, or it says nothing about us. */
+static bool reports(struct mz_pressure_source *s)
+{
+    struct pollfd fd = {.fd = s->fd, .events = s->events};
+    struct mz_policy_sample at;
+
+    mz_policy_sample_clear(&at);
+    if (!s->live || poll(&fd, 1, 60000) != 1 || s->ops->event(s, fd.revents, &at) < 0) {
+        print_error("%s: no report; %s\n", s->ops->name, s->detail);
+        return false;
+    }
+    return at.told >= MZ_LEVEL_MEDIUM || at.group_told >= MZ_LEVEL_MEDIUM;
+}
+
+/* In the group, beside a hog that stalls: all that can tell of it does. */
+static int hear_of_stalls(void)
+{
+    static const struct mz_pressure_source_ops *const of[] = {
+        &mz_pressure_source_psi_group, &mz_pressure_source_group_events, &mz_pressure_source_systemd};
+    struct mz_pressure_source sources[3];
+    char watch[700];
+    pid_t hog;
+    int r = 0;
+
+    snprintf(watch, sizeof(watch), "%s/memory.pressure", group);
+    (void)setenv("MEMORY_PRESSURE_WATCH", watch, 1);
+    (void)setenv("MEMORY_PRESSURE_WRITE", "c29tZSAyMDAwMDAgMjAwMDAwMAA=", 1); /* 200 ms in 2 s, systemd's own */
+    if (group_enter() < 0)
+        return 2;
+    for (size_t i = 0; i < 3; i++) {
+        mz_pressure_source_open(&sources[i], of[i]);
+        print_message("%s: %s\n", of[i]->name, sources[i].detail);
+    }
+    hog = start_hog();
+    for (size_t i = 0; i < 3 && hog > 0; i++)
+        if (!reports(&sources[i]))
+            r = 3 + (int)i;
+    if (hog > 0 && (kill(hog, SIGKILL) != 0 || waitpid(hog, NULL, 0) != hog))
+        r = 6;
+    return hog > 0 ? r : 7;
+}
+
+static void test_real_stalls(void **unused)
+{
+    int r = group_make(true, "memory.high", GROUP_HIGH_BYTES);
+    char file[700];
+
+    (void)unused;
+    snprintf(file, sizeof(file), "%s/memory.pressure", group);
+    (void)group_write("memory.swap.max", "0"); /* a kernel without swap has no such file */
+    if (r < 0 || access(file, F_OK) != 0) {
+        print_message("needs a cgroup of version 2 with its memory controller (%s), and PSI\n", mz_log_errno(r));
+        if (r == 0)
+            assert_int_equal(rmdir(group), 0);
+        skip();
+    }
+    r = run_child(hear_of_stalls);
     wait_until(rmdir(group) == 0 || errno == ENOENT);
     assert_int_equal(r, 0);
 }
@@ -218,6 +305,7 @@ int main(void)
         cmocka_unit_test(test_psi),
         cmocka_unit_test(test_psi_without_privilege),
         cmocka_unit_test(test_real_cgroup),
+        cmocka_unit_test(test_real_stalls),
         cmocka_unit_test(test_idle_cost),
     };
 
