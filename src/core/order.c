@@ -50,6 +50,11 @@ uint32_t mz_order_here(const struct mz_core *core)
     return core->position < core->adopted ? core->position : 0;
 }
 
+uint32_t mz_order_behind(const struct mz_core *core)
+{
+    return core->position < core->adopted ? core->adopted - core->position : 0;
+}
+
 struct mz_unit *mz_order_next(const struct mz_core *core, uint32_t k)
 {
     uint32_t ahead = core->adopted - mz_order_here(core);

@@ -106,19 +106,37 @@ static bool may_go(const struct mz_unit *unit)
     return unit->state == MZ_RESIDENT && unit->pins == 0 && unit->waited == 0 && !unit->cleaning && !unit->tensor->fixed;
 }
 
-/* What is used last goes first. A pass over a model larger than its limit goes round and round, so that is what it used
- * just now: the start of the model stays, and the rest streams through what is left. Clean ones first: nothing has to be
- * written. */
+/* Of the units at places [from, to) of the order of use, the one used last that can go. */
+static struct mz_unit *last_of(const struct mz_core *core, uint32_t from, uint32_t to, bool clean, bool weight)
+{
+    for (uint32_t k = to; k-- > from;) {
+        struct mz_unit *unit = mz_order_next(core, k);
+        if (may_go(unit) && mz_unit_is_clean(unit) == clean && (!weight || unit->tensor->kind == MZ_KIND_WEIGHT))
+            return unit;
+    }
+    return NULL;
+}
+
+/* What is used last goes first: what passes do not read, then what the pass used just now, since a pass over a model
+ * larger than its limit goes round and round. The start of the model stays, and the rest streams through what is left.
+ *
+ * Of what the pass has behind it, weights go before the cache. As many bytes are read again whichever stays, but chunks of
+ * the cache are an eighth of a unit, come in small pages, and are waited for in the middle of attention, where threads that
+ * wait for each other keep the cores from the workers (Qwen3-0.6B in F16 within 40 %, two cores: 1.52 instead of 1.37 tokens
+ * a second, medians of 6 and 7 runs in turns).
+ *
+ * Clean ones first: nothing has to be written. */
 static struct mz_unit *victim(struct mz_core *core, uint32_t keep)
 {
     mz_order_refresh(core);
-    for (int clean = 1; clean >= (keep ? 1 : 0); clean--)
-        for (uint32_t k = core->n_units; k-- > keep;) {
-            struct mz_unit *unit = mz_order_next(core, k);
-            if (may_go(unit) && mz_unit_is_clean(unit) == (clean != 0))
-                return unit;
-        }
-    return NULL;
+    uint32_t read = core->adopted, n = core->n_units, behind = mz_order_behind(core);
+    struct mz_unit *unit = last_of(core, keep > read ? keep : read, n, true, false);
+
+    if (!unit)
+        unit = last_of(core, keep > behind ? keep : behind, read, true, true);
+    if (!unit)
+        unit = last_of(core, keep, read, true, false);
+    return unit || keep ? unit : last_of(core, 0, n, false, false);
 }
 
 /* The units of the victim's tensor before it that can go with it, until `bytes` are together: the first of them. What is

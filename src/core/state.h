@@ -229,8 +229,10 @@ struct mz_tensor *mz_region_at(const struct mz_region *region, uint64_t offset, 
 /* ---- order.c; lock held */
 void mz_order_changed(struct mz_core *core);          /* units came or went */
 int mz_order_refresh(struct mz_core *core);           /* makes core->sequence true. -ENOMEM */
-/* The three below want a true sequence. The rank that the pass uses next; of the first, when it is through. */
+/* The four below want a true sequence. The rank that the pass uses next; of the first, when it is through. */
 uint32_t mz_order_here(const struct mz_core *core);
+/* The first place, in that order, of what the pass has used already: 0 when it is through, `adopted` before it begins. */
+uint32_t mz_order_behind(const struct mz_core *core);
 /* The k-th of the n_units units in the order of their next use: what the pass has ahead, then what it has behind, with which the
  * next one begins, then what passes do not read. And the place of a unit in that order. */
 struct mz_unit *mz_order_next(const struct mz_core *core, uint32_t k);

@@ -129,6 +129,81 @@ static void neighbours_leave_in_one_piece(void **state)
     model_free(&model);
 }
 
+static uint32_t evicted(const struct mz_tensor *tensor)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < tensor->n; i++)
+        n += tensor->units[i].state == MZ_EVICTED;
+    return n;
+}
+
+/* How many units of each layer are evicted: weights, caches. */
+static void assert_evicted(const struct model *model, const uint32_t (*want)[2])
+{
+    for (uint32_t l = 0; l < MODEL_LAYERS; l++) {
+        assert_int_equal(evicted(model->weight[l][0]) + evicted(model->weight[l][1]), want[l][0]);
+        assert_int_equal(evicted(model->cache[l][0]) + evicted(model->cache[l][1]), want[l][1]);
+    }
+}
+
+/* Makes room for so many bytes in a core that is full, while the pass is to use the unit of that rank next. Nobody computes. */
+static void make_room_at(struct mz_core *core, uint32_t rank, uint64_t bytes)
+{
+    pthread_mutex_lock(&core->lock);
+    core->position = rank;
+    core->limit_bytes = mz_room_ledger(core);
+    int made = mz_room_make(core, bytes, 0);
+    core->limit_bytes = 0;
+    pthread_mutex_unlock(&core->lock);
+    assert_int_equal(made, 1);
+}
+
+/* A model whose every unit is in memory and has a copy. Its workers have ended: nothing comes back by itself. */
+static void clean_model(struct model *model)
+{
+    model_make(model, true, false);
+    model_write_chunk(model, 0, 7);
+    model_write_chunk(model, 1, 8);
+    assert_int_equal(model_pass(model, 0, NULL, NULL), 0);
+    assert_int_equal(mz_core_evict_to(model->core, 0, "test", NULL), 0);
+    assert_int_equal(mz_core_restore(model->core, true), 0);
+    assert_int_equal(model_pass(model, 0, NULL, NULL), 0);
+    mz_restore_stop(model->core);
+    assert_int_equal(model->core->n_evicted, 0);
+}
+
+/* Of what a pass has used, weights leave before the cache, latest first; then the cache of the layers used; what is used next
+ * stays. */
+static void weights_leave_before_the_cache(void **state)
+{
+    (void)state;
+    struct model model;
+    clean_model(&model);
+    uint32_t third = model.weight[2][0]->units[0].order;
+    make_room_at(model.core, third, 2 * MODEL_WEIGHT_BYTES);
+    assert_evicted(&model, (const uint32_t[MODEL_LAYERS][2]){{0, 0}, {4, 0}, {0, 0}, {0, 0}});
+    make_room_at(model.core, third, 2 * MODEL_WEIGHT_BYTES);
+    assert_evicted(&model, (const uint32_t[MODEL_LAYERS][2]){{4, 0}, {4, 0}, {0, 0}, {0, 0}});
+    model_check_by_reading(&model);
+    model_free(&model);
+}
+
+/* Before a pass begins there is nothing that it used, and what it uses last goes. When it is through, it used everything. */
+static void what_is_behind_at_the_ends_of_a_pass(void **state)
+{
+    (void)state;
+    struct model model;
+    clean_model(&model);
+    struct mz_core *core = model.core;
+    const struct mz_unit *last = core->sequence[core->adopted - 1];
+    make_room_at(core, 0, mz_unit_span_bytes(last));
+    assert_int_equal(last->state, MZ_EVICTED);
+    make_room_at(core, core->adopted, 2 * MODEL_WEIGHT_BYTES);
+    assert_evicted(&model, (const uint32_t[MODEL_LAYERS][2]){{0, 0}, {0, 0}, {0, 0}, {4, 1}});
+    model_free(&model);
+}
+
 static void limit_below_the_need_is_raised(void **state)
 {
     (void)state;
@@ -225,6 +300,8 @@ int main(void)
         cmocka_unit_test(buffers_stay_below_the_limit),
         cmocka_unit_test(streaming_reads_what_does_not_fit),
         cmocka_unit_test(neighbours_leave_in_one_piece),
+        cmocka_unit_test(weights_leave_before_the_cache),
+        cmocka_unit_test(what_is_behind_at_the_ends_of_a_pass),
         cmocka_unit_test(limit_below_the_need_is_raised),
         cmocka_unit_test(headroom_is_respected),
         cmocka_unit_test(what_others_keep_is_left_alone),
