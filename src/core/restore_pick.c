@@ -98,14 +98,23 @@ static struct mz_unit *pick_ahead(struct mz_core *core, enum mz_path path)
     return unit ? unit : evicted_in(core, path, core->adopted, core->n_units);
 }
 
+/* What one read may take. A whole unit is one whatever the profile says, so several small ones may be as
+ * much. */
+static uint64_t request_bytes(const struct mz_core *core)
+{
+    uint64_t asked = core->options.request_bytes, measured = core->profile.request_bytes;
+
+    return asked ? asked : measured > MZ_UNIT_BYTES ? measured : MZ_UNIT_BYTES;
+}
+
 /* What one read of the unit and those behind it can take, so that room is made for all of them at once. */
-static uint64_t run_bytes(const struct mz_unit *unit)
+static uint64_t run_bytes(const struct mz_core *core, const struct mz_unit *unit)
 {
     const struct mz_tensor *tensor = unit->tensor;
-    uint64_t bytes = mz_unit_span_bytes(unit);
+    uint64_t request = request_bytes(core), bytes = mz_unit_span_bytes(unit);
 
     for (uint32_t i = unit->index + 1; i < tensor->n && tensor->units[i].state == MZ_EVICTED; i++) {
-        if (bytes + mz_unit_span_bytes(&tensor->units[i]) > MZ_UNIT_BYTES)
+        if (bytes + mz_unit_span_bytes(&tensor->units[i]) > request)
             break;
         bytes += mz_unit_span_bytes(&tensor->units[i]);
     }
@@ -116,7 +125,7 @@ static uint64_t run_bytes(const struct mz_unit *unit)
  * computing. What is used later than the unit makes room for it, and for the growth of a buffer. As mz_room_make(). */
 static int room_ahead(struct mz_core *core, const struct mz_unit *unit, uint64_t growth)
 {
-    uint64_t bytes = run_bytes(unit) + growth, ahead = 0, window = core->limit_bytes / WINDOW_SHARE;
+    uint64_t bytes = run_bytes(core, unit) + growth, ahead = 0, window = core->limit_bytes / WINDOW_SHARE;
 
     if (mz_room_for(core, bytes))
         return 0;
@@ -207,15 +216,6 @@ static void job_span(struct mz_core *core, struct mz_job *job)
 
 /* ---- jobs */
 
-
-/* What one read may take. A whole unit is one whatever the profile says, so several small ones may be as
- * much. */
-static uint64_t request_bytes(const struct mz_core *core)
-{
-    uint64_t asked = core->options.request_bytes, measured = core->profile.request_bytes;
-
-    return asked ? asked : measured > MZ_UNIT_BYTES ? measured : MZ_UNIT_BYTES;
-}
 
 /* Makes a job of the unit and the neighbours that fit into one request. */
 static void job_fill(struct mz_core *core, struct mz_job *job, struct mz_unit *unit)

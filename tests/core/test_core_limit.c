@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "core/restore.h"
 #include "core/state.h"
 #include "fake_engine.h"
 #include "fake_model.h"
@@ -204,6 +205,36 @@ static void what_is_behind_at_the_ends_of_a_pass(void **state)
     model_free(&model);
 }
 
+/* Room ahead is made for all that one read takes, however large the requests are. */
+static void room_is_made_for_one_read(void **state)
+{
+    (void)state;
+    struct model model;
+    struct mz_job job = {0};
+    clean_model(&model);
+    struct mz_core *core = model.core;
+    struct mz_unit *next = model.weight[3][0]->units;
+    make_room_at(core, core->adopted, 2 * MODEL_WEIGHT_BYTES);
+    assert_int_equal(next->state, MZ_EVICTED);
+    pthread_mutex_lock(&core->lock);
+    core->limit_bytes = mz_room_ledger(core);
+    core->options.request_bytes = 2 * MZ_UNIT_BYTES;
+    core->position = next->order;
+    core->graphs++;
+    core->ahead = true;
+    bool picked = mz_job_pick(core, MZ_PATH_STORAGE, &job);
+    assert_true(mz_room_ledger(core) <= core->limit_bytes);
+    core->ahead = false;
+    core->graphs--;
+    core->limit_bytes = 0;
+    for (uint32_t i = 0; i < job.n; i++)
+        mz_unit_move(job.units[i], MZ_EVICTED);
+    pthread_mutex_unlock(&core->lock);
+    assert_true(picked && job.units[0] == next);
+    assert_int_equal(job.n, 2);
+    model_free(&model);
+}
+
 static void limit_below_the_need_is_raised(void **state)
 {
     (void)state;
@@ -302,6 +333,7 @@ int main(void)
         cmocka_unit_test(neighbours_leave_in_one_piece),
         cmocka_unit_test(weights_leave_before_the_cache),
         cmocka_unit_test(what_is_behind_at_the_ends_of_a_pass),
+        cmocka_unit_test(room_is_made_for_one_read),
         cmocka_unit_test(limit_below_the_need_is_raised),
         cmocka_unit_test(headroom_is_respected),
         cmocka_unit_test(what_others_keep_is_left_alone),
