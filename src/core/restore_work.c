@@ -40,13 +40,19 @@ static enum mz_path first_path(const struct worker *worker)
     return parallel && mz_profile_decodes(worker->number) ? MZ_PATH_STACK : MZ_PATH_STORAGE;
 }
 
+/* Lock held. */
+static bool may_work(const struct worker *worker)
+{
+    return !worker->core->stop && (!worker->core->limit_bytes || worker->number < MZ_LIMIT_WORKERS);
+}
+
 /* Starts one job if there is one, room for it in flight, and memory. Lock held, dropped meanwhile. */
 static bool worker_start_one(struct worker *worker)
 {
     struct mz_core *core = worker->core;
     struct mz_job *job = free_job(worker);
 
-    if (!job || core->stop || !mz_job_pick(core, first_path(worker), job))
+    if (!job || !may_work(worker) || !mz_job_pick(core, first_path(worker), job))
         return false;
     pthread_mutex_unlock(&core->lock);
     bool started = mz_job_start(core, worker->transfer, job);
@@ -74,7 +80,7 @@ static void worker_rest(struct worker *worker)
      * for while this worker found no memory, or while a layout changes. */
     bool stuck =
         core->want_head || (core->ahead && core->n_evicted && (core->graphs || !core->ahead_blocked));
-    if (stuck)
+    if (stuck && may_work(worker))
         (void)mz_cond_wait_ms(&core->work, &core->lock, 10);
     else
         pthread_cond_wait(&core->work, &core->lock);

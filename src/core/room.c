@@ -90,15 +90,15 @@ void mz_core_keep(struct mz_core *core, uint64_t bytes)
 }
 
 /* The least that computing can work with: what never leaves, the largest slice of one node, one unit in motion for each
- * worker, and its buffer. Buffers in use are not asked: more of them come and go with what is restored at the moment. */
+ * worker that works under a limit, and its buffer. Buffers in use are not asked: more of them come and go with what is restored at the moment. */
 uint64_t mz_room_floor(const struct mz_core *core)
 {
-    uint64_t fixed = 0;
+    uint64_t fixed = 0, workers = core->n_workers < MZ_LIMIT_WORKERS ? core->n_workers : MZ_LIMIT_WORKERS;
 
     for (const struct mz_region *region = core->regions; region; region = region->next)
         for (uint32_t i = 0; i < region->n; i++)
             fixed += region->tensors[i]->fixed ? region->tensors[i]->bytes : 0;
-    return core->other_bytes + fixed + core->need_bytes + core->n_workers * 2 * MZ_UNIT_BYTES;
+    return core->other_bytes + fixed + core->need_bytes + workers * 2 * MZ_UNIT_BYTES;
 }
 
 static bool may_go(const struct mz_unit *unit)

@@ -26,6 +26,10 @@
 /* Weights are cut at multiples of this in their region: one read request, and two huge pages. */
 #define MZ_UNIT_BYTES (4 * MZ_MIB)
 
+/* Workers that bring units back while there is a limit. Two keep eight reads of 4 MiB in flight, and check 7 GB/s; each more
+ * would raise the floor of all limits by a unit in motion and a buffer. */
+#define MZ_LIMIT_WORKERS 2u
+
 /* Smaller tensors (norms, biases) stay in memory and are counted. */
 #define MZ_FIXED_BYTES (UINT64_C(64) << 10)
 
