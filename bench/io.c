@@ -14,7 +14,8 @@
 #include "os/mem.h"
 #include "os/transfer.h"
 
-#define SLAB_BYTES    (UINT64_C(8) << 20)
+#define SLAB_BYTES    (UINT64_C(8) << 20)  /* backed with memory and read into at a time */
+#define LANE_BYTES    (UINT64_C(64) << 20) /* read into before any of it is used again: restoring reads into distinct memory */
 #define REQUEST_BYTES (UINT64_C(1) << 20)
 #define SLOTS         (SLAB_BYTES / REQUEST_BYTES)
 #define DEPTH         4u
@@ -30,7 +31,8 @@ struct job {
 struct lane {
     pthread_t thread;
     struct job *job;
-    uint8_t *slab; /* SLAB_BYTES of addresses */
+    uint8_t *memory; /* LANE_BYTES of addresses */
+    uint8_t *slab;   /* the SLAB_BYTES of them that are in use */
     double busy_ms;
     uint64_t bytes, hash;
     int result;
@@ -79,6 +81,15 @@ static bool run_slab(struct lane *lane, struct mz_transfer *transfer)
     return more && lane->result == 0;
 }
 
+static void next_slab(struct lane *lane)
+{
+    lane->slab += SLAB_BYTES;
+    if (lane->slab < lane->memory + LANE_BYTES)
+        return;
+    (void)mz_os_release(lane->memory, LANE_BYTES);
+    lane->slab = lane->memory;
+}
+
 static void *run_lane(void *arg)
 {
     struct lane *lane = arg;
@@ -92,8 +103,9 @@ static void *run_lane(void *arg)
         more = lane->result == 0 && run_slab(lane, transfer);
         lane->busy_ms += bench_now_ms() - begin;
         if (!lane->job->write)
-            (void)mz_os_release(lane->slab, SLAB_BYTES);
+            next_slab(lane);
     }
+    (void)mz_os_release(lane->memory, LANE_BYTES);
     mz_transfer_close(transfer);
     return NULL;
 }
@@ -105,7 +117,7 @@ static double run_job(struct job *job, struct lane *lanes, unsigned n)
 
     job->next = 0;
     for (unsigned i = 0; i < n; i++) {
-        lanes[i] = (struct lane){.job = job, .slab = lanes[i].slab};
+        lanes[i] = (struct lane){.job = job, .memory = lanes[i].memory, .slab = lanes[i].memory};
         if (pthread_create(&lanes[i].thread, NULL, run_lane, &lanes[i]))
             bench_die("no thread");
     }
@@ -129,11 +141,11 @@ static void fill(uint8_t *slab, uint64_t seed)
 static void open_lanes(struct lane *lanes, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
-        void *slab = NULL;
-        bench_must(mz_os_reserve(SLAB_BYTES, &slab), "reserving memory");
-        (void)mz_os_advise_huge(slab, SLAB_BYTES, true);
-        lanes[i].slab = slab;
-        fill(slab, i + 1);
+        void *memory = NULL;
+        bench_must(mz_os_reserve(LANE_BYTES, &memory), "reserving memory");
+        (void)mz_os_advise_huge(memory, LANE_BYTES, true);
+        lanes[i].memory = memory;
+        fill(memory, i + 1);
     }
 }
 
@@ -159,7 +171,7 @@ void bench_read_measure(struct bench_read *read)
     read->checksum_gbps = bench_runs_median(&checksum);
     read->checksum_spread = bench_runs_spread(&checksum);
     for (unsigned i = 0; i < n; i++)
-        mz_os_unreserve(lanes[i].slab, SLAB_BYTES);
+        mz_os_unreserve(lanes[i].memory, LANE_BYTES);
     mz_file_close(&job.file);
 }
 
