@@ -139,6 +139,14 @@ static void pins_want(const struct mz_pin *pins, uint32_t n)
     }
 }
 
+/* Who gives up wants nothing any more; what others wait for stays. */
+static void pins_unwant(const struct mz_pin *pins, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (pins[i].unit->waited == 0)
+            mz_restore_unwant(pins[i].unit);
+}
+
 static void pins_waited(const struct mz_pin *pins, uint32_t n, uint32_t change)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -178,6 +186,8 @@ static int pins_wait(struct mz_core *core, struct mz_pin *pins, uint32_t n, stru
             break;
     }
     pins_waited(pins, n, UINT32_MAX); /* minus one */
+    if (err)
+        pins_unwant(pins, n);
     core->gate_busy = false;
     pthread_cond_broadcast(&core->changed);
     return err;
@@ -254,6 +264,8 @@ static int pin_wait(struct mz_core *core, struct mz_pin *pin, mz_abort_fn abort,
         err = wait_change(&wait);
     } while (!err && (err = pin_state(pin)) == -EAGAIN);
     pin->unit->waited--;
+    if (err)
+        pins_unwant(pin, 1);
     wait_end(&wait);
     return err;
 }

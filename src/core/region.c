@@ -51,18 +51,7 @@ int mz_region_create(struct mz_core *core, uint64_t bytes, enum mz_kind kind, st
 /* Takes a unit that is at rest out of everything: queue, copies, counts. Lock held. */
 static void forget_unit(struct mz_unit *unit)
 {
-    struct mz_core *core = unit->tensor->region->core;
-
-    for (struct mz_unit **link = &core->want_head, *last = NULL; *link; last = *link, link = &(*link)->want_next) {
-        if (*link == unit) {
-            *link = unit->want_next;
-            if (core->want_tail == unit)
-                core->want_tail = last;
-            break;
-        }
-    }
-    unit->wanted = false;
-    unit->want_next = NULL;
+    mz_restore_unwant(unit);
     mz_unit_void(unit, unit->copies);
     unit->lossy = unit->hashed = false;
     if (unit->state != MZ_EMPTY)

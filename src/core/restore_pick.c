@@ -35,6 +35,18 @@ static void unqueue(struct mz_core *core, struct mz_unit *unit, struct mz_unit *
     unit->wanted = false;
 }
 
+void mz_restore_unwant(struct mz_unit *unit)
+{
+    struct mz_core *core = unit->tensor->region->core;
+    struct mz_unit *before = NULL;
+
+    if (!unit->wanted)
+        return;
+    for (struct mz_unit *at = core->want_head; at != unit; at = at->want_next)
+        before = at;
+    unqueue(core, unit, before);
+}
+
 /* The first wanted unit on the path. Units that came back or went elsewhere meanwhile leave the queue. */
 static struct mz_unit *pick_wanted(struct mz_core *core, enum mz_path path)
 {

@@ -308,6 +308,7 @@ void mz_restore_kick(struct mz_core *core);           /* lock held: something to
 
 /* ---- restore_pick.c */
 void mz_restore_want(struct mz_unit *unit);           /* lock held: the gate waits for it */
+void mz_restore_unwant(struct mz_unit *unit);         /* lock held: no longer; nothing when it was not wanted */
 
 /* ---- restore.c */
 void mz_restore_commit_all(struct mz_core *core);     /* backs all that is evicted with memory, for the ablations */

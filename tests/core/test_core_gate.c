@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "core/state.h"
 #include "fake_model.h"
 #include "os/fault.h"
 
@@ -38,6 +39,24 @@ static void abort_is_polled(void **state)
     assert_int_equal(model_pass(&model, 0, give_up, &asked), -ECANCELED);
     mz_fault_slow_reads(0);
     assert_true(atomic_load(&asked) >= 3);
+    assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
+    model_free(&model);
+}
+
+/* There is no memory for what a graph waits for, and it gives up: nobody looks for that memory any more. */
+static void who_gives_up_wants_nothing(void **state)
+{
+    (void)state;
+    struct model model;
+    atomic_int asked = 0;
+    written_model(&model);
+    assert_int_equal(mz_core_evict_to(model.core, 0, "test", NULL), 0);
+    mz_fault_plan(MZ_FAULT_POPULATE, 1, ENOMEM, true);
+    assert_int_equal(model_pass(&model, 0, give_up, &asked), -ECANCELED);
+    pthread_mutex_lock(&model.core->lock);
+    assert_null(model.core->want_head);
+    pthread_mutex_unlock(&model.core->lock);
+    mz_fault_plan(MZ_FAULT_ANY, 0, 0, false);
     assert_int_equal(model_pass(&model, 0, NULL, NULL), 0);
     model_free(&model);
 }
@@ -160,6 +179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(abort_is_polled),
+        cmocka_unit_test(who_gives_up_wants_nothing),
         cmocka_unit_test(nothing_is_held_after_an_error),
         cmocka_unit_test(pinned_units_stay_until_the_border),
         cmocka_unit_test(try_and_late_pins),
