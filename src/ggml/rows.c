@@ -15,7 +15,7 @@
 #include "ggml/glue.h"
 #include "os/fault.h"
 
-/* A run waits for this much, and takes along what else is there. */
+/* A run waits for this much. */
 #define RUN_BYTES (UINT64_C(8) << 20)
 
 /* Weights of fewer runs are waited for whole. */
