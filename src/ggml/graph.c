@@ -3,8 +3,8 @@
  * Everything it touches is in memory: it is pinned in one step and runs in one piece, or, when it will take
  * long, in slices between which an eviction may come in. Otherwise it runs slice by slice: the units of the
  * next node are waited for, those of the nodes behind it are taken as long as they are there, that run of
- * nodes is computed, and all of it is let go. A product with a large weight is a slice of its own, computed as
- * the rows of the weight come in (rows.c). A graph that changes persistent memory in place is not cut:
+ * nodes is computed, and all of it is let go. A product with a large weight that is not all there is a slice of
+ * its own, computed as the rows of the weight come in (rows.c). A graph that changes persistent memory in place is not cut:
  * half of it done twice, or not at all, gives wrong answers later. It starts when everything is there.
  *
  * Packed weights stand in as shadows only while their nodes are computed and their units are held. All state
@@ -187,7 +187,8 @@ static bool waits_for_index(const struct run *run, int from, int i)
     return false;
 }
 
-/* Pins for a slice from node `from` on; *ret_end is its end. Waits for the first node only. */
+/* Pins for a slice from node `from` on; *ret_end is its end. Waits for the first node that needs something only, and
+ * never for all of a weight whose rows can come one run after the other: that is left to a slice of its own. */
 static int pin_slice(struct run *run, int from, int *ret_end)
 {
     struct mz_core *core = run->backend->core;
@@ -196,7 +197,7 @@ static int pin_slice(struct run *run, int from, int *ret_end)
     run->slice++;
     run->n_held = 0;
     for (; i < limit; i++) {
-        if (i > from && waits_for_index(run, from, i))
+        if (i > from && (waits_for_index(run, from, i) || (run->n_held == 0 && mz_plan_by_rows(run->plan, i))))
             break;
         uint32_t n = mz_run_collect(run, i);
         if (run->late && mz_attend_is_site(run->plan, i))

@@ -6,9 +6,10 @@
  * run of rows is a product of its own over the same memory.
  *
  * Which rows go together does not change a bit. An element is one sum over the columns, in an order that depends on
- * the kernel alone, and kernels are chosen by what a run keeps of the whole: its number of rows as a multiple of 16
- * (llamafile/sgemm.cpp, matmul()) and of a group of the packed layout, and chunks of an even number of rows for each
- * thread (ggml-cpu.c, num_rows_per_vec_dot), which 256 rows for each thread give. */
+ * the kernel alone, and kernels are chosen by what a run has in common with the whole: a number of rows that is a
+ * multiple of 16 (llamafile/sgemm.cpp, matmul(): other weights are waited for whole) and of a group of the packed
+ * layout, and chunks of an even number of rows for each thread (ggml-cpu.c, num_rows_per_vec_dot), which 256 rows for
+ * each thread give. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -22,6 +23,7 @@
 #define RUNS_LEAST 4
 
 #define ROWS_STEP       64
+#define ROWS_WHOLE      16 /* what the weight's own number of rows has to be a multiple of */
 #define ROWS_PER_THREAD 256
 
 /* ---- which products */
@@ -32,7 +34,7 @@ static bool is_plain_product(const struct ggml_tensor *node)
 
     return node->op == GGML_OP_MUL_MAT && ggml_get_op_params_i32(node, 1) == 0 && !weight->view_src &&
            mz_record_of(weight) && !mz_record_of(in) && !mz_record_of(node) && ggml_is_contiguous(weight) &&
-           ggml_is_contiguous(node) && weight->ne[2] == 1 && weight->ne[3] == 1 && in->ne[2] == 1 &&
+           ggml_is_contiguous(node) && weight->ne[1] % ROWS_WHOLE == 0 && weight->ne[2] == 1 && weight->ne[3] == 1 && in->ne[2] == 1 &&
            in->ne[3] == 1;
 }
 
