@@ -86,10 +86,16 @@ static void start_measuring(struct mz_core *core)
     mz_room_took(core);
 }
 
+/* Right behind an eviction there is room under any limit, which computing may need before the measurement is over. */
+static bool limit_leaves_room(const struct mz_core *core)
+{
+    return !core->limit_bytes || mz_room_floor(core) + MZ_PROFILE_MEMORY_BYTES <= core->limit_bytes;
+}
+
 void mz_profile_fill(struct mz_core *core)
 {
     pthread_mutex_lock(&core->lock);
-    if (core->profile_state == MZ_PROFILE_MISSING && mz_room_for(core, MZ_PROFILE_MEMORY_BYTES))
+    if (core->profile_state == MZ_PROFILE_MISSING && limit_leaves_room(core) && mz_room_for(core, MZ_PROFILE_MEMORY_BYTES))
         start_measuring(core);
     pthread_mutex_unlock(&core->lock);
 }

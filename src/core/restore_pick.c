@@ -119,12 +119,15 @@ static uint64_t request_bytes(const struct mz_core *core)
     return asked ? asked : measured > MZ_UNIT_BYTES ? measured : MZ_UNIT_BYTES;
 }
 
-/* What one read of the unit and those behind it can take, so that room is made for all of them at once. */
+/* What one read of the unit and those behind it can take, so that room is made for all of them at once. What comes through a
+ * buffer or from the stack comes alone. */
 static uint64_t run_bytes(const struct mz_core *core, const struct mz_unit *unit)
 {
     const struct mz_tensor *tensor = unit->tensor;
     uint64_t request = request_bytes(core), bytes = mz_unit_span_bytes(unit);
 
+    if (mz_unit_path(unit) == MZ_PATH_STACK || through_bounce(unit))
+        return bytes;
     for (uint32_t i = unit->index + 1; i < tensor->n && tensor->units[i].state == MZ_EVICTED; i++) {
         if (bytes + mz_unit_span_bytes(&tensor->units[i]) > request)
             break;

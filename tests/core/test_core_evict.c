@@ -191,7 +191,14 @@ static void measures_where_there_is_room(void **state)
     assert_int_equal(mz_core_limit(model.core, ledger + MZ_PROFILE_MEMORY_BYTES / 2, NULL), 0);
     assert_int_equal(mz_core_evict(model.core, 1, "test", NULL), 0);
     assert_false(model.core->profile_started);
+    /* Everything has left, but computing will need its part of the limit soon. */
+    uint64_t floor = 0;
+    (void)mz_core_limit(model.core, 1, &floor);
+    assert_int_equal(mz_core_limit(model.core, floor + MZ_PROFILE_MEMORY_BYTES - MZ_MIB, NULL), 0);
+    assert_int_equal(mz_core_evict_to(model.core, 0, "test", NULL), 0);
+    assert_false(model.core->profile_started);
     assert_int_equal(mz_core_limit(model.core, 0, NULL), 0);
+    assert_int_equal(mz_core_restore(model.core, true), 0);
     assert_int_equal(mz_core_evict(model.core, 1, "test", NULL), 0);
     assert_true(model.core->profile_started);
     assert_true(model_status(&model).ledger_peak_bytes >= MZ_PROFILE_MEMORY_BYTES);
