@@ -138,7 +138,7 @@ static int do_events(struct call *call, json_t **ret)
     return 0;
 }
 
-/* An eviction's end: it fails where nothing could be freed because writing failed. */
+/* An eviction's end: it fails where nothing could be freed because writing failed, or memory is locked. */
 static int evicted(struct call *call, int rc, const struct mz_evict_report *report, json_t **ret)
 {
     static _Thread_local char text[160];
@@ -147,6 +147,8 @@ static int evicted(struct call *call, int rc, const struct mz_evict_report *repo
         *ret = mz_dump_report(report);
         return 0;
     }
+    if (rc == -EINVAL)
+        return fail(call, rc, "the model's memory is locked: start the program without --mlock");
     (void)snprintf(text, sizeof(text), "the swap file cannot be written: %s", mz_log_errno(rc));
     return fail(call, rc, text);
 }

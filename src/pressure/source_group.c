@@ -94,7 +94,9 @@ static int count_events(struct mz_pressure_source *s, struct mz_policy_sample *s
 
     if (r < 0)
         return r;
-    if (now[MAX] > s->counters[MAX] || now[KILLS] > s->counters[KILLS])
+    if (now[KILLS] > s->counters[KILLS] && sample->told < MZ_LEVEL_SEVERE)
+        sample->told = MZ_LEVEL_SEVERE; /* whatever room the victim left */
+    if (now[MAX] > s->counters[MAX])
         tell(sample, MZ_LEVEL_SEVERE);
     else if (now[HIGH] > s->counters[HIGH])
         tell(sample, MZ_LEVEL_MEDIUM);

@@ -212,6 +212,10 @@ static void test_group_events(void **unused)
     tree_patch(&t, file, "low 0\nhigh 6\nmax 1\noom 0\noom_kill 0\n");
     assert_int_equal(s.ops->event(&s, POLLPRI | POLLERR, &at), 0);
     assert_int_equal(at.group_told, MZ_LEVEL_SEVERE);
+    assert_int_equal(at.told, MZ_LEVEL_NONE);
+    tree_patch(&t, file, "low 0\nhigh 6\nmax 1\noom 1\noom_kill 1\n"); /* no page cache does that */
+    assert_int_equal(s.ops->event(&s, POLLPRI | POLLERR, &at), 0);
+    assert_int_equal(at.told, MZ_LEVEL_SEVERE);
     at = sample_at(2000);
     tree_patch(&t, file,
                "low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n"); /* moved to a fresh group: jumped back */
