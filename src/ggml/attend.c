@@ -259,14 +259,10 @@ static int add_pin(void *user, struct mz_unit *unit)
 {
     struct mz_site *site = user;
 
-    if (site->n_pins == site->pins_room) {
-        uint32_t room = site->pins_room ? 2 * site->pins_room : 16;
-        struct mz_pin *more = mz_realloc(site->pins, room * sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        site->pins = more;
-        site->pins_room = room;
-    }
+    struct mz_pin *pins = mz_grow(site->pins, site->n_pins, &site->pins_room, sizeof(*pins));
+    if (!pins)
+        return -ENOMEM;
+    site->pins = pins;
     site->pins[site->n_pins++] = (struct mz_pin){.unit = unit};
     return 0;
 }

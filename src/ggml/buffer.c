@@ -200,14 +200,10 @@ static void *mz_buffer_get_base(ggml_backend_buffer_t buffer)
 
 static int note(struct mz_buffer *buffer, struct ggml_tensor *tensor)
 {
-    if (buffer->n == buffer->room) {
-        uint32_t room = buffer->room ? 2 * buffer->room : 64;
-        struct mz_record **more = mz_realloc(buffer->records, room * sizeof(struct mz_record *));
-        if (!more)
-            return -ENOMEM;
-        buffer->records = more;
-        buffer->room = room;
-    }
+    struct mz_record **records = mz_grow(buffer->records, buffer->n, &buffer->room, sizeof(struct mz_record *));
+    if (!records)
+        return -ENOMEM;
+    buffer->records = records;
     struct mz_record *record = mz_record_new(tensor, offset_of(buffer, tensor));
     if (!record)
         return -ENOMEM;

@@ -192,6 +192,13 @@ bool mz_plan_is_for(const struct mz_plan *plan, const struct ggml_cgraph *graph,
 /* Whether the node is a MZ_NODE_BY_ROWS. */
 bool mz_plan_by_rows(const struct mz_plan *plan, int node);
 
+/* The array with room for one more than the `n` it holds: itself, or a larger one that takes its place, *room elements of `size`
+ * bytes. NULL: out of memory; the old one stays as it is. */
+void *mz_grow(void *old, uint32_t n, uint32_t *room, size_t size);
+
+/* Whether the CPU can read the tensor where it lies: in scratch, or in somebody's host memory. */
+bool mz_is_readable(const struct ggml_tensor *tensor);
+
 /* Units of a byte range of a tensor (its own or a view's), in our persistent memory. Calls for each. */
 typedef int (*mz_unit_fn)(void *user, struct mz_unit *unit);
 int mz_touch_range(const struct ggml_tensor *tensor, const void *from, uint64_t bytes, mz_unit_fn see,

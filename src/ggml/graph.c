@@ -4,8 +4,8 @@
  * long, in slices between which an eviction may come in. Otherwise it runs slice by slice: the units of the
  * next node are waited for, those of the nodes behind it are taken as long as they are there, that run of
  * nodes is computed, and all of it is let go. A product with a large weight that is not all there is a slice of
- * its own, computed as the rows of the weight come in (rows.c). A graph that changes persistent memory in place is not cut:
- * half of it done twice, or not at all, gives wrong answers later. It starts when everything is there.
+ * its own, computed as the rows of the weight come in (rows.c). A graph that changes persistent memory in place
+ * is not cut: half of it done twice, or not at all, gives wrong answers later. It starts when everything is there.
  *
  * Packed weights stand in as shadows only while their nodes are computed and their units are held. All state
  * belongs to the thread that computes. */

@@ -19,14 +19,10 @@ static int add_pin(struct run *run, struct mz_unit *unit, uint8_t flags, uint32_
         if (run->pins[j].unit == unit)
             i = j;
     if (i == UINT32_MAX) {
-        if (run->n == run->room) {
-            uint32_t room = 2 * run->room + 64;
-            struct mz_pin *more = mz_realloc(run->pins, room * sizeof(*more));
-            if (!more)
-                return -ENOMEM;
-            run->pins = more;
-            run->room = room;
-        }
+        struct mz_pin *pins = mz_grow(run->pins, run->n, &run->room, sizeof(*pins));
+        if (!pins)
+            return -ENOMEM;
+        run->pins = pins;
         i = run->n++;
         run->pins[i] = (struct mz_pin){.unit = unit};
     }
@@ -53,14 +49,10 @@ static int take_unit(void *user, struct mz_unit *unit)
     int err = add_pin(run, unit, taking->flags, &pin);
     if (err)
         return err;
-    if (run->n_row_refs == run->row_refs_room) {
-        uint32_t room = run->row_refs_room ? 2 * run->row_refs_room : 128;
-        uint32_t *more = mz_realloc(run->row_refs, room * sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        run->row_refs = more;
-        run->row_refs_room = room;
-    }
+    uint32_t *refs = mz_grow(run->row_refs, run->n_row_refs, &run->row_refs_room, sizeof(*refs));
+    if (!refs)
+        return -ENOMEM;
+    run->row_refs = refs;
     run->row_refs[run->n_row_refs++] = pin;
     return 0;
 }
@@ -156,12 +148,9 @@ static int collect_unit(void *user, struct mz_unit *unit)
 static bool collect_experts(struct run *run, const struct ggml_tensor *node, uint32_t *n)
 {
     const struct ggml_tensor *ids = node->src[2], *weights = node->src[0];
-    const struct mz_buffer *ours = mz_buffer_of(ids);
-    ggml_backend_buffer_t buffer = ids->view_src ? ids->view_src->buffer : ids->buffer;
     struct expert_pick pick = {.run = run, .n = n};
 
-    if (ids->type != GGML_TYPE_I32 ||
-        !((ours && atomic_load(&ours->scratch)) || (buffer && ggml_backend_buffer_is_host(buffer))))
+    if (ids->type != GGML_TYPE_I32 || !mz_is_readable(ids))
         return false;
     for (int64_t t = 0; t < ids->ne[1]; t++) {
         for (int64_t e = 0; e < ids->ne[0]; e++) {

@@ -37,14 +37,10 @@ static struct lesson *find(const struct ggml_tensor *weight)
 
 static struct lesson *add(void)
 {
-    if (n_lessons == lessons_room) {
-        uint32_t room = lessons_room ? 2 * lessons_room : 256;
-        struct lesson **more = mz_realloc(lessons, room * sizeof(*more));
-        if (!more)
-            return NULL;
-        lessons = more;
-        lessons_room = room;
-    }
+    struct lesson **more = mz_grow(lessons, n_lessons, &lessons_room, sizeof(*more));
+    if (!more)
+        return NULL;
+    lessons = more;
     struct lesson *lesson = mz_calloc(1, sizeof(*lesson));
     if (lesson)
         lessons[n_lessons++] = lesson;

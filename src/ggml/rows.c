@@ -34,8 +34,8 @@ static bool is_plain_product(const struct ggml_tensor *node)
 
     return node->op == GGML_OP_MUL_MAT && ggml_get_op_params_i32(node, 1) == 0 && !weight->view_src &&
            mz_record_of(weight) && !mz_record_of(in) && !mz_record_of(node) && ggml_is_contiguous(weight) &&
-           ggml_is_contiguous(node) && weight->ne[1] % ROWS_WHOLE == 0 && weight->ne[2] == 1 && weight->ne[3] == 1 && in->ne[2] == 1 &&
-           in->ne[3] == 1;
+           ggml_is_contiguous(node) && weight->ne[1] % ROWS_WHOLE == 0 && weight->ne[2] == 1 &&
+           weight->ne[3] == 1 && in->ne[2] == 1 && in->ne[3] == 1;
 }
 
 /* Whether a run of whole steps is whole groups of the packed layout. */

@@ -19,28 +19,20 @@ static struct mz_keep *keep_of(struct mz_plan *plan, struct mz_buffer *buffer)
     for (uint32_t i = 0; i < plan->n_keeps; i++)
         if (plan->keeps[i].buffer == buffer)
             return &plan->keeps[i];
-    if (plan->n_keeps == plan->keeps_room) {
-        uint32_t room = plan->keeps_room ? 2 * plan->keeps_room : 4;
-        struct mz_keep *more = mz_realloc(plan->keeps, room * sizeof(*more));
-        if (!more)
-            return NULL;
-        plan->keeps = more;
-        plan->keeps_room = room;
-    }
+    struct mz_keep *keeps = mz_grow(plan->keeps, plan->n_keeps, &plan->keeps_room, sizeof(*keeps));
+    if (!keeps)
+        return NULL;
+    plan->keeps = keeps;
     plan->keeps[plan->n_keeps] = (struct mz_keep){.buffer = buffer};
     return &plan->keeps[plan->n_keeps++];
 }
 
 static int keep_range(struct mz_keep *keep, const struct ggml_tensor *tensor)
 {
-    if (keep->n == keep->room) {
-        uint32_t room = keep->room ? 2 * keep->room : 16;
-        uint64_t(*more)[2] = mz_realloc(keep->ranges, room * sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        keep->ranges = more;
-        keep->room = room;
-    }
+    uint64_t(*ranges)[2] = mz_grow(keep->ranges, keep->n, &keep->room, sizeof(*ranges));
+    if (!ranges)
+        return -ENOMEM;
+    keep->ranges = ranges;
     uint64_t from = (uint64_t)((char *)tensor->data - keep->buffer->base);
     keep->ranges[keep->n][0] = from;
     keep->ranges[keep->n++][1] = from + ggml_nbytes(tensor);

@@ -68,7 +68,7 @@ int64_t mz_index_at(const struct ggml_tensor *index, int64_t i)
 
 /* ---- the growing plan */
 
-static void *grow(void *old, uint32_t n, uint32_t *room, size_t size)
+void *mz_grow(void *old, uint32_t n, uint32_t *room, size_t size)
 {
     if (n < *room)
         return old;
@@ -134,7 +134,7 @@ struct adding {
 
 static int add_pin(struct mz_plan *plan, struct mz_unit *unit, uint32_t *ret)
 {
-    struct mz_pin *pins = grow(plan->pins, plan->n_pins, &plan->pins_room, sizeof(*pins));
+    struct mz_pin *pins = mz_grow(plan->pins, plan->n_pins, &plan->pins_room, sizeof(*pins));
 
     if (!pins)
         return -ENOMEM;
@@ -161,7 +161,7 @@ static int add_lesson(struct adding *adding, uint32_t pin, struct mz_unit *unit)
     if (adding->read[pin])
         return 0;
     struct mz_lesson *lessons =
-        grow(adding->lessons, adding->n_lessons, &adding->lessons_room, sizeof(*lessons));
+        mz_grow(adding->lessons, adding->n_lessons, &adding->lessons_room, sizeof(*lessons));
     if (!lessons)
         return -ENOMEM;
     adding->lessons = lessons;
@@ -180,7 +180,7 @@ static int add_unit(void *user, struct mz_unit *unit)
     if (err)
         return err;
     plan->pins[pin].flags |= adding->flags;
-    uint32_t *refs = grow(plan->refs, plan->n_refs, &plan->refs_room, sizeof(*refs));
+    uint32_t *refs = mz_grow(plan->refs, plan->n_refs, &plan->refs_room, sizeof(*refs));
     if (!refs)
         return -ENOMEM;
     plan->refs = refs;
@@ -191,7 +191,7 @@ static int add_unit(void *user, struct mz_unit *unit)
 static int add_special(struct mz_plan *plan, int node, enum mz_node_kind kind, int ready_at)
 {
     struct mz_special *specials =
-        grow(plan->specials, plan->n_specials, &plan->specials_room, sizeof(*specials));
+        mz_grow(plan->specials, plan->n_specials, &plan->specials_room, sizeof(*specials));
 
     if (!specials)
         return -ENOMEM;
@@ -203,7 +203,7 @@ static int add_special(struct mz_plan *plan, int node, enum mz_node_kind kind, i
 
 static int add_swap(struct mz_plan *plan, int node, struct mz_record *record)
 {
-    struct mz_swap *swaps = grow(plan->swaps, plan->n_swaps, &plan->swaps_room, sizeof(*swaps));
+    struct mz_swap *swaps = mz_grow(plan->swaps, plan->n_swaps, &plan->swaps_room, sizeof(*swaps));
 
     if (!swaps)
         return -ENOMEM;
@@ -234,15 +234,20 @@ static double cost_of(const struct ggml_tensor *node)
     }
 }
 
+bool mz_is_readable(const struct ggml_tensor *tensor)
+{
+    const struct mz_buffer *ours = mz_buffer_of(tensor);
+    ggml_backend_buffer_t buffer = tensor->view_src ? tensor->view_src->buffer : tensor->buffer;
+
+    return (ours && atomic_load(&ours->scratch)) || (buffer && ggml_backend_buffer_is_host(buffer));
+}
+
 /* An index that is known before the graph runs: a leaf in memory that we can read, one dimension. */
 static bool known_before(const struct ggml_tensor *index)
 {
-    const struct mz_buffer *ours = mz_buffer_of(index);
-    ggml_backend_buffer_t buffer = index->view_src ? index->view_src->buffer : index->buffer;
-
     return index->op == GGML_OP_NONE && (index->type == GGML_TYPE_I64 || index->type == GGML_TYPE_I32) &&
            index->ne[1] == 1 && index->ne[2] == 1 && index->ne[3] == 1 &&
-           ((ours && atomic_load(&ours->scratch)) || (buffer && ggml_backend_buffer_is_host(buffer)));
+           mz_is_readable(index);
 }
 
 /* Whether only named rows of the tensor in persistent memory are touched: of node itself (SET_ROWS), of
