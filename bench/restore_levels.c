@@ -27,7 +27,7 @@ struct level {
 #define MORE_BYTES UINT64_C(2000000000)
 
 /* The host takes the pages that are reported, and their next use waits for it: clearing them takes five times
- * as long. No limit below has that in it, since the profile reads into the same few pages again and again. So
+ * as long. No limit below has that in it, since the profile reads into the same 64 MiB again and again. So
  * what was freed until now, by the eviction too, is reported before the clock runs, and as much and more is then
  * backed again and taken within the next two seconds. A report in the middle of a restore makes 900 to 1000
  * ms of 410 (half of 1.4 GB evicted) and came in a third of the runs. Kernels that report at once when much

@@ -72,6 +72,12 @@ static bool through_bounce(const struct mz_unit *unit)
     return (unit->tensor->form && !(unit->copies & MZ_COPY_PACKED)) || unit->image_bytes;
 }
 
+/* Not in one read with its neighbours. */
+static bool comes_alone(const struct mz_unit *unit)
+{
+    return mz_unit_path(unit) == MZ_PATH_STACK || through_bounce(unit);
+}
+
 /* What the job's buffer has to hold for the unit; 0: it comes without one. */
 static uint64_t buffer_bytes(const struct mz_unit *unit)
 {
@@ -126,7 +132,7 @@ static uint64_t run_bytes(const struct mz_core *core, const struct mz_unit *unit
     const struct mz_tensor *tensor = unit->tensor;
     uint64_t request = request_bytes(core), bytes = mz_unit_span_bytes(unit);
 
-    if (mz_unit_path(unit) == MZ_PATH_STACK || through_bounce(unit))
+    if (comes_alone(unit))
         return bytes;
     for (uint32_t i = unit->index + 1; i < tensor->n && tensor->units[i].state == MZ_EVICTED; i++) {
         if (bytes + mz_unit_span_bytes(&tensor->units[i]) > request)
@@ -231,13 +237,11 @@ static void job_span(struct mz_core *core, struct mz_job *job)
 
 /* ---- jobs */
 
-
 /* Makes a job of the unit and the neighbours that fit into one request. */
 static void job_fill(struct mz_core *core, struct mz_job *job, struct mz_unit *unit)
 {
     const struct mz_tensor *tensor = unit->tensor;
     uint64_t request = request_bytes(core), bytes = mz_unit_bytes(unit);
-    enum mz_path path = mz_unit_path(unit);
 
     job->n = 0;
     job->bounced = through_bounce(unit);
@@ -246,7 +250,7 @@ static void job_fill(struct mz_core *core, struct mz_job *job, struct mz_unit *u
         struct mz_unit *next = &tensor->units[i];
         mz_unit_move(next, MZ_RESTORING);
         job->units[job->n++] = next;
-        if (++i == tensor->n || job->n == MZ_JOB_UNITS || path == MZ_PATH_STACK || job->bounced)
+        if (++i == tensor->n || job->n == MZ_JOB_UNITS || comes_alone(unit))
             break;
         struct mz_unit *after = &tensor->units[i];
         bytes += mz_unit_bytes(after);

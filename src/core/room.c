@@ -90,7 +90,8 @@ void mz_core_keep(struct mz_core *core, uint64_t bytes)
 }
 
 /* The least that computing can work with: what never leaves, the largest slice of one node, one unit in motion for each
- * worker that works under a limit, and its buffer. Buffers in use are not asked: more of them come and go with what is restored at the moment. */
+ * worker that works under a limit, and its buffer. Buffers in use are not asked: more of them come and go with what is
+ * restored at the moment. */
 uint64_t mz_room_floor(const struct mz_core *core)
 {
     uint64_t fixed = 0, workers = core->n_workers < MZ_LIMIT_WORKERS ? core->n_workers : MZ_LIMIT_WORKERS;

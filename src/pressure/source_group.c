@@ -81,10 +81,10 @@ static int events_open(struct mz_pressure_source *s)
     return open_v1(s) == 0 ? 0 : r;
 }
 
-static void tell(struct mz_policy_sample *sample, enum mz_level level)
+static void tell(enum mz_level *told, enum mz_level level)
 {
-    if (sample->group_told < level)
-        sample->group_told = level;
+    if (*told < level)
+        *told = level;
 }
 
 static int count_events(struct mz_pressure_source *s, struct mz_policy_sample *sample)
@@ -94,12 +94,12 @@ static int count_events(struct mz_pressure_source *s, struct mz_policy_sample *s
 
     if (r < 0)
         return r;
-    if (now[KILLS] > s->counters[KILLS] && sample->told < MZ_LEVEL_SEVERE)
-        sample->told = MZ_LEVEL_SEVERE; /* whatever room the victim left */
+    if (now[KILLS] > s->counters[KILLS])
+        tell(&sample->told, MZ_LEVEL_SEVERE); /* whatever room the victim left */
     if (now[MAX] > s->counters[MAX])
-        tell(sample, MZ_LEVEL_SEVERE);
+        tell(&sample->group_told, MZ_LEVEL_SEVERE);
     else if (now[HIGH] > s->counters[HIGH])
-        tell(sample, MZ_LEVEL_MEDIUM);
+        tell(&sample->group_told, MZ_LEVEL_MEDIUM);
     memcpy(s->counters, now, sizeof(now)); /* also when they jumped back: we may have been moved */
     return 0;
 }

@@ -170,16 +170,21 @@ static bool session_ended(void)
     return last.exit != 0;
 }
 
-static void on_a_terminal(void **state)
+static void need_tmux(void)
 {
-    struct fake fake;
-
-    (void)state;
     TMUX("-V");
     if (last.exit == 99) {
         print_message("skipped: tmux is not installed\n");
         skip();
     }
+}
+
+static void on_a_terminal(void **state)
+{
+    struct fake fake;
+
+    (void)state;
+    need_tmux();
     TMUX("new-session", "-d", "-s", "top", "-x", "100", "-y", "40", MZ_COMMAND, "top");
     expect_exit(0);
     eventually(screen_has("no process found")); /* it waits for one */
@@ -201,11 +206,7 @@ static void on_an_unknown_terminal(void **state)
     struct fake fake;
 
     (void)state;
-    TMUX("-V");
-    if (last.exit == 99) {
-        print_message("skipped: tmux is not installed\n");
-        skip();
-    }
+    need_tmux();
     fake_start(&fake, "model");
     TMUX("new-session", "-d", "-s", "top", "-x", "100", "-y", "40",
          "TERM=nonsense " MZ_COMMAND " top; sleep 99");
